@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <saccade/io.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "cli/common/common.h"
@@ -20,9 +21,13 @@ HalfWeights half_weights(const std::map<std::string, Tensor>& weights) {
     const Tensor exact = Tensor::copy_of(tensor, DType::f32), again = Tensor::copy_of(half, DType::f32);
     double largest = 0.0, difference = 0.0;
     for (std::size_t i = 0; i < exact.values<float>().size(); ++i) {
-      const double weight = exact.values<float>()[i];
+      const double weight = exact.values<float>()[i], rounded = again.values<float>()[i];
+      if (!std::isfinite(weight)) continue;
+      if (!std::isfinite(rounded))
+        refuse("--live: the tensor {} has the weight {:g}, but the page has weights as f16, up to 65504", name,
+               weight);
       largest = std::max(largest, std::abs(weight));
-      difference = std::max(difference, std::abs(weight - again.values<float>()[i]));
+      difference = std::max(difference, std::abs(weight - rounded));
     }
     if (largest > 0) result.error = std::max(result.error, difference / largest);
     result.weights.tensors.emplace(name, std::move(half));

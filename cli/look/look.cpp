@@ -10,7 +10,18 @@
 namespace saccade::cli {
 namespace {
 
+/// Refuses arguments with which --live would have no effect, or which the page would not follow.
+void check_live(const LookArguments& arguments) {
+  if (!arguments.live) return;
+  if (!wants_page(arguments))
+    refuse("--live needs -o PAGE.html{}", arguments.text || arguments.image || arguments.audio
+                                              ? ", the page that carries the model"
+                                              : ", and --text, the text with which it begins");
+  if (arguments.pair) refuse("--live: the model in a page reads one text, so --pair cannot be given");
+}
+
 ExitCode look(const LookArguments& arguments) {
+  check_live(arguments);
   if (!is_hugging_face_folder(arguments.model)) {
     look_at_saved(arguments);
     return kGood;

@@ -46,6 +46,7 @@ struct HalfWeights {
   Safetensors weights{};
   double error = 0.0;
 };
+/// Throws std::invalid_argument, naming the tensor, for a weight that f16 does not have.
 HalfWeights half_weights(const std::map<std::string, Tensor>& weights);
 
 /// Writes the page to --output; with --live a note says its size first.

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,8 +47,6 @@ LookOptions options_of(const LookArguments& arguments) {
   return options;
 }
 
-constexpr double kLargestModel = 200e6;  // bytes of f16 that a page may carry
-
 /// All weights of a folder as they are on disk.
 std::map<std::string, Tensor> weights_of(const std::filesystem::path& folder) {
   std::map<std::string, Tensor> weights;
@@ -56,22 +55,21 @@ std::map<std::string, Tensor> weights_of(const std::filesystem::path& folder) {
   return weights;
 }
 
-/// Makes the page carry the model, if it is an encoder of texts that is small enough.
-void carry_model(AttentionPage& page, const PretrainedModel& pretrained, const std::string& text) {
-  const ModelSizes& sizes = pretrained.model().sizes();
+/// Refuses models that no page carries, and no text.
+void check_can_carry(const ModelSizes& sizes, const std::optional<std::string>& text) {
   if (sizes.is_causal || sizes.num_encoder_layers > 0 || sizes.image_size > 0 || sizes.num_mel_bins > 0)
     refuse(
         "--live: the model is a {}; pages carry models of saccade train, and encoders of texts with BERT's "
         "tokenizer",
         sizes.family);
-  std::map<std::string, Tensor> weights = weights_of(pretrained.folder());
-  double bytes = 0;
-  for (const auto& [name, tensor] : weights) bytes += 2.0 * static_cast<double>(tensor.size());
-  if (bytes > kLargestModel)
-    refuse(
-        "--live: the model has {:.0f} MB as f16, and a browser opens no page that is much larger than {:.0f} MB",
-        1e-6 * bytes, 1e-6 * kLargestModel);
-  const HalfWeights half = half_weights(weights);
+  if (!text) refuse("--live needs --text, the text with which the page begins");
+  if (text->empty()) refuse("--live: --text is empty, but the page begins with it");
+}
+
+/// Makes the page carry the model.
+void carry_model(AttentionPage& page, const PretrainedModel& pretrained, const std::string& text) {
+  const ModelSizes& sizes = pretrained.model().sizes();
+  const HalfWeights half = half_weights(weights_of(pretrained.folder()));
   const auto file = [&](const char* name) {
     const std::vector<std::byte> content = read_file(pretrained.folder() / name);
     return std::string(reinterpret_cast<const char*>(content.data()), content.size());
@@ -80,7 +78,7 @@ void carry_model(AttentionPage& page, const PretrainedModel& pretrained, const s
       {.files = {{"config.json", file("config.json")}, {"model.safetensors", safetensors_bytes(half.weights)}},
        .num_heads = sizes.num_heads,
        .vocab_size = sizes.vocab_size,
-       .max_length = std::max<std::int64_t>(sizes.max_length, 1),
+       .max_length = sizes.max_length > 0 ? sizes.max_length : kLookMaxMapTokens,  // 0: no limit
        .tokens = PageTokens::word_pieces,
        .word_pieces = file("tokenizer.json"),
        .text = text,
@@ -97,6 +95,7 @@ void look_at_pretrained(const LookArguments& arguments) {
   if (arguments.other_model) second = PretrainedModel::load(*arguments.other_model);
   LookInput input{.pair = arguments.pair, .target = arguments.target};
   if (arguments.text) input.text = text_or_standard_input(*arguments.text);
+  if (arguments.live) check_can_carry(first.model().sizes(), input.text);
   std::optional<PngFile> picture;
   if (arguments.image) {
     picture = read_png(*arguments.image);
@@ -115,7 +114,7 @@ void look_at_pretrained(const LookArguments& arguments) {
   };
   AttentionPage page = look(readings, options);
   bar.reset();
-  if (arguments.live) carry_model(page, first, input.text.value_or(""));
+  if (arguments.live) carry_model(page, first, *input.text);
   write_page(arguments, page);
 }
 

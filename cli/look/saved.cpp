@@ -48,12 +48,13 @@ void carry_model(AttentionPage& page, const SavedModel& saved, const std::vector
   const HalfWeights half = half_weights(saved.model->state_dict());
   std::string text;
   for (const std::int64_t token : tokens) text += saved.text_of(token);
+  if (saved.tokens == TokenKind::numbers) text.pop_back();  // the space after the last number
   page.set_model({.files = {{"model.safetensors", safetensors_bytes(half.weights)}},
                   .num_heads = sizes.num_heads,
                   .vocab_size = sizes.vocab_size,
                   .max_length = sizes.context_length,
                   .tokens = saved.tokens == TokenKind::bytes ? PageTokens::bytes : PageTokens::numbers,
-                  .text = text.substr(0, text.find_last_not_of(' ') + 1),
+                  .text = text,
                   .weight_type = "f16",
                   .weight_error = half.error});
 }
@@ -77,7 +78,9 @@ void look_at_saved(const LookArguments& arguments) {
     refuse(
         "of a model of saccade train only --text, -o, --title, --max-size, --live, --ablate, --mean and --json "
         "can be given");
-  if (!arguments.text) refuse("give --text, which the model reads");
+  if (!arguments.text)
+    refuse("{}", arguments.live ? "--live needs --text, the text with which the page begins"
+                                : "give --text, which the model reads");
   if (!arguments.ablated.empty()) {
 #ifdef SACCADE_HAS_TOKENIZER
     print_ablation_of_saved(arguments);
@@ -86,10 +89,7 @@ void look_at_saved(const LookArguments& arguments) {
 #endif
     if (!arguments.output) return;
   }
-  if (!wants_page(arguments)) {
-    if (arguments.live) refuse("--live needs -o PAGE.html");
-    return print_heads_of_saved(arguments);
-  }
+  if (!wants_page(arguments)) return print_heads_of_saved(arguments);
   const SavedModel last = load_model(arguments.model);
   const std::vector<std::int64_t> tokens = tokens_of_saved(last, arguments);
   const GPTModelOptions& model = last.model->options();

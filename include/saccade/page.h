@@ -110,11 +110,15 @@ enum class PageTokens : std::uint8_t {
   word_pieces,  ///< BERT's: PageModel::word_pieces
 };
 
+/// The most bytes of files of a model that a page carries: a browser opens no page that is much larger.
+inline constexpr std::size_t kPageMaxModelSize = 200'000'000;
+
 /// A small model that a page carries, so that its reader can run it: on other texts, without some heads or with
 /// other weights in them. Fill it with designated initializers.
 struct PageModel {
   /// Files by name: model.safetensors of a GPTModel (gpt_model.h), or the config.json and model.safetensors of a
-  /// Hugging Face folder with an encoder. Weights of f16 take half the room of f32.
+  /// Hugging Face folder with an encoder; together at most kPageMaxModelSize bytes. Weights of f16 take half the
+  /// room of f32.
   std::vector<std::pair<std::string, std::string>> files{};
   std::int64_t num_heads = 0;               ///< of each layer
   std::int64_t vocab_size = 0;              ///< its tokens are below
@@ -156,7 +160,8 @@ class AttentionPage {
 
   /// Makes the page carry a model: the file grows by the model and by saccade.js (0.7 MB), which
   /// PageOptions::max_size does not count, and runs WebAssembly. Throws std::invalid_argument without files, for
-  /// an empty text, for sizes below 1, and for word_pieces that are not a tokenizer as BERT has it.
+  /// files of more than kPageMaxModelSize bytes together, for an empty text, for sizes below 1, and for
+  /// word_pieces that are not a tokenizer as BERT has it.
   void set_model(const PageModel& model);
 
   /// The file: the same bytes for the same input. Throws std::invalid_argument if there are no parts or heads are

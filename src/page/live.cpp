@@ -18,6 +18,9 @@ std::string percent(double share) {
   return text;
 }
 
+/// "201 MB", rounded up.
+std::string megabytes(std::size_t bytes) { return std::to_string((bytes + 999'999) / 1'000'000) + " MB"; }
+
 /// What a script needs to split texts as a WordPiece tokenizer does: the pieces in the order of their tokens, and
 /// how BERT prepares a text.
 Json word_pieces_of(const std::string& text) {
@@ -43,6 +46,11 @@ constexpr const char* kTokens[] = {"numbers", "bytes", "word_pieces"};
 
 LiveModel live_model_of(const PageModel& model) {
   if (model.files.empty()) refuse(kFunction, "there are no files");
+  std::size_t size = 0;
+  for (const auto& file : model.files) size += file.second.size();
+  if (size > kPageMaxModelSize)
+    refuse(kFunction, "the model's files have ", megabytes(size),
+           ", but a browser opens no page that is much larger than ", megabytes(kPageMaxModelSize));
   if (model.text.empty()) refuse(kFunction, "text must not be empty");
   if (model.num_heads < 1 || model.vocab_size < 1 || model.max_length < 1)
     refuse(kFunction, "num_heads, vocab_size and max_length must be at least 1, but they are ", model.num_heads,

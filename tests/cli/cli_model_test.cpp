@@ -12,6 +12,7 @@
 #include "saccade/heatmap.h"
 #include "saccade/io.h"
 #include "support/cli_support.h"
+#include "support/page_parts.h"
 
 namespace saccade::test {
 namespace {
@@ -271,6 +272,26 @@ TEST_F(CliModel, MeasuresHowFarAnEmbeddingMovesWithoutHeads) {
               HasSubstr("embedding  cosine"));
 }
 
+TEST_F(CliModel, PutsAnEncoderIntoAPage) {
+  const auto look = [&](const std::string& model) {
+    return run({"look", "--model", model, "--text", "A causal mask. ", "--live", "-o", "live.html"});
+  };
+  const Outcome outcome = look(encoder);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json about = index_of(read("live.html"))["model"];
+  EXPECT_EQ(about["text"], "A causal mask. ");
+  EXPECT_EQ(about["longest"], 40);
+  EXPECT_EQ(about["tokens"], "word_pieces");
+
+  std::filesystem::copy(encoder, path("large"));
+  Safetensors saved = load_safetensors(path("large/model.safetensors"));
+  const std::string name = "embeddings.LayerNorm.weight";
+  saved.tensors.at(name).at<float>(3) = 65'521.0f;
+  save_safetensors(path("large/model.safetensors"), saved);
+  EXPECT_THAT(look(path("large")).err,
+              HasSubstr("the tensor " + name + " has the weight 65521, but the page has"));
+}
+
 TEST_F(CliModel, RefusesWhatDoesNotFit) {
   const auto error = [&](std::vector<std::string> arguments) {
     const Outcome outcome = run(std::move(arguments));
@@ -293,7 +314,17 @@ TEST_F(CliModel, RefusesWhatDoesNotFit) {
               HasSubstr("L9H0: the model has"));
   EXPECT_THAT(error({"look", "--model", decoder, "--text", "a b", "--live", "-o", "p.html"}),
               HasSubstr("--live: the model is a"));
-  EXPECT_THAT(error({"look", "--model", encoder, "--text", "a b", "--live"}), HasSubstr("give -o PAGE.html"));
+  EXPECT_THAT(error({"look", "--model", encoder, "--text", "a b", "--live"}),
+              HasSubstr("--live needs -o PAGE.html"));
+  EXPECT_THAT(error({"look", "--model", encoder, "--text", "a b", "--live", "--ablate", "L0H0"}),
+              HasSubstr("--live needs -o PAGE.html"));
+  const auto live_error = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"look", "--model", encoder, "--live", "-o", "p.html"});
+    return error(more);
+  };
+  EXPECT_THAT(live_error({}), HasSubstr("--live needs --text, the text with which the page begins"));
+  EXPECT_THAT(live_error({"--text", ""}), HasSubstr("--live: --text is empty"));
+  EXPECT_THAT(live_error({"--text", "a", "--pair", "b"}), HasSubstr("reads one text, so --pair cannot be given"));
   EXPECT_THAT(error({"look", "--model", encoder, "--text", "a", "-o", "p.html", "--max-size", "0"}),
               HasSubstr("--max-size must be a number of megabytes above 0"));
   EXPECT_TRUE(files().empty());

@@ -6,6 +6,7 @@
 
 #include "saccade/random.h"
 #include "support/cli_support.h"
+#include "support/page_parts.h"
 
 namespace saccade::test {
 namespace {
@@ -236,9 +237,40 @@ TEST_F(TrainCommand, PutsTheModelIntoAPage) {
   EXPECT_THAT(page, HasSubstr("id=\"model-0\""));
   ASSERT_EQ(run({"look", "--model", "run", "--text", "4 5 6 4 5", "-o", "still.html"}).exit_code, 0);
   EXPECT_THAT(read("still.html"), Not(HasSubstr("wasm")));
-  expect_refused(run({"look", "--model", "run", "--text", "4 5", "--live"}), "--live needs -o PAGE.html");
-  expect_refused(run({"look", "--model", "run", "--text", "4 5", "--live", "-o", "a.svg"}),
-                 "--live needs -o PAGE.html");
+  const auto refused = [&](std::vector<std::string> more, const std::string& message) {
+    more.insert(more.begin(), {"look", "--model", "run", "--live"});
+    expect_refused(run(more), message);
+  };
+  refused({"--text", "4 5"}, "--live needs -o PAGE.html, the page that carries the model");
+  refused({"--text", "4 5", "-o", "a.svg"}, "--live needs -o PAGE.html");
+  refused({"--text", "4 5", "--ablate", "L0H0"}, "--live needs -o PAGE.html");
+  refused({}, "--live needs -o PAGE.html, and --text, the text with which it begins");
+  refused({"-o", "p.html"}, "--live needs --text, the text with which the page begins");
+  refused({"--text", "4 5", "--pair", "6 7", "-o", "p.html"}, "reads one text, so --pair cannot be given");
+
+  Safetensors saved = load_safetensors(path("run/model.safetensors"));
+  saved.tensors.at("final_norm.scale").at<float>(3) = -70'000.0f;
+  save_safetensors(path("large.safetensors"), saved);
+  expect_refused(
+      run({"look", "--model", "large.safetensors", "--text", "4 5", "--live", "-o", "p.html"}),
+      "the tensor final_norm.scale has the weight -70000, but the page has weights as f16, up to 65504");
+  EXPECT_FALSE(std::filesystem::exists(path("p.html")));
+}
+
+TEST_F(TrainCommand, KeepsTheTextOfAPageWithAModel) {
+  std::string foxes;
+  for (int i = 0; i < 20; ++i) foxes += "the quick brown fox jumps over the lazy dog. ";
+  write("fox.txt", foxes);
+  ASSERT_EQ(run(tiny({"--text", "fox.txt"}, {"-o", "fox"})).exit_code, 0);
+  ASSERT_EQ(run(tiny_induction({"-o", "run"})).exit_code, 0);
+  const auto text_of_page = [&](const std::string& model, const std::string& text) {
+    const Outcome outcome = run({"look", "--model", model, "--text", text, "--live", "-o", "live.html"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return index_of(read("live.html"))["model"]["text"];
+  };
+  EXPECT_EQ(text_of_page("fox", " the quick  "), " the quick  ");
+  EXPECT_EQ(text_of_page("fox", "  "), "  ");
+  EXPECT_EQ(text_of_page("run", " 4, 5 6 "), "4 5 6");
 }
 
 TEST_F(TrainCommand, RefusesArgumentsThatDoNotFit) {

@@ -204,6 +204,9 @@ TEST(Page, CarriesAModelOnlyIfItIsGivenOne) {
   EXPECT_EQ(refused([](PageModel& wrong) { wrong.files.clear(); }), "[set_model] there are no files");
   EXPECT_THAT(refused([](PageModel& wrong) { wrong.tokens = PageTokens::word_pieces, wrong.word_pieces = "{}"; }),
               HasSubstr("word_pieces is not the tokenizer.json of a WordPiece tokenizer"));
+  EXPECT_EQ(
+      refused([](PageModel& wrong) { wrong.files.emplace_back("more", std::string(kPageMaxModelSize, '0')); }),
+      "[set_model] the model's files have 201 MB, but a browser opens no page that is much larger than 200 MB");
   EXPECT_EQ(refused([](PageModel& wrong) { wrong.text.clear(); }), "[set_model] text must not be empty");
   EXPECT_THAT(refused([](PageModel& wrong) { wrong.num_heads = 0; }),
               HasSubstr("must be at least 1, but they are 0, 5 and 9"));
