@@ -27,6 +27,7 @@ TEXTS = [
     "emoji 🙂 ok",
     "x" * 120,
     "tab\tnew\nline",
+    "The [MASK] sat.[SEP]It was[PAD]tired [sep] [UNK]",
 ]
 FOLDER = pathlib.Path(tempfile.mkdtemp())
 

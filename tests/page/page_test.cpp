@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <tuple>
 
 #include "support/page_parts.h"
 #include "support/refusal.h"
@@ -173,6 +174,14 @@ struct KnownHead {
   HeadDetails details() const { return {.q = q, .k = k, .lse = lse, .scale = 0.5, .value_norms = norms}; }
 };
 
+constexpr const char* kWordPieces = R"({
+  "model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 1, "[CLS]": 2, "[SEP]": 3}},
+  "normalizer": {"type": "BertNormalizer", "lowercase": true, "strip_accents": null},
+  "pre_tokenizer": {"type": "BertPreTokenizer"},
+  "post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]},
+  "added_tokens": [{"id": 3, "content": "[SEP]", "special": true},
+                   {"id": 4, "content": "[MASK]", "lstrip": false, "special": true}]})";
+
 TEST(Page, CarriesAModelOnlyIfItIsGivenOne) {
   AttentionPage page = page_of({.queries = {.tokens = words(3)}, .num_layers = 1, .num_heads = 1});
   page.add(0, 0, 0, random_weights(3, false, 1));
@@ -207,6 +216,30 @@ TEST(Page, CarriesAModelOnlyIfItIsGivenOne) {
   EXPECT_EQ(
       refused([](PageModel& wrong) { wrong.files.emplace_back("more", std::string(kPageMaxModelSize, '0')); }),
       "[set_model] the model's files have 201 MB, but a browser opens no page that is much larger than 200 MB");
+  for (const auto& [place, value, what] : std::vector<std::tuple<const char*, json, std::string>>{
+           {"/normalizer/clean_text", false, "clean_text"},
+           {"/normalizer/handle_chinese_chars", false, "handle_chinese_chars"},
+           {"/normalizer/strip_accents", false, "strip_accents"},
+           {"/model/continuing_subword_prefix", "@", "continuing_subword_prefix"},
+           {"/model/max_input_chars_per_word", 20, "max_input_chars_per_word"},
+           {"/added_tokens/0/lstrip", true, "lstrip"},
+           {"/post_processor/cls/0", "<s>", "post_processor"},
+           {"/post_processor", nullptr, "post_processor"}}) {
+    PageModel wrong = model;
+    wrong.tokens = PageTokens::word_pieces;
+    json tokenizer = json::parse(kWordPieces);
+    tokenizer[json::json_pointer(place)] = value;
+    wrong.word_pieces = tokenizer.dump();
+    EXPECT_EQ(refusal([&] { page.set_model(wrong); }),
+              "[set_model] word_pieces has another " + what +
+                  " than BERT's tokenizer, and a page splits texts as that does");
+  }
+  PageModel pieces = model;
+  pieces.tokens = PageTokens::word_pieces, pieces.word_pieces = kWordPieces;
+  page.set_model(pieces);
+  EXPECT_EQ(index_of(page.html())["model"]["wordPieces"],
+            json::parse(R"({"pieces": ["[UNK]", "a", "[CLS]", "[SEP]", "[MASK]"], "added": ["[SEP]", "[MASK]"],
+                            "lowercase": true, "unknown": "[UNK]"})"));
   EXPECT_EQ(refused([](PageModel& wrong) { wrong.text.clear(); }), "[set_model] text must not be empty");
   EXPECT_THAT(refused([](PageModel& wrong) { wrong.num_heads = 0; }),
               HasSubstr("must be at least 1, but they are 0, 5 and 9"));

@@ -52,10 +52,16 @@ function piecesOfWord(word) {
   }
   return pieces.length > 0 ? pieces : [live.about.wordPieces.unknown];
 }
+// Text, a special token that is written in it, such as [MASK], text, and so on.
+function splitAtAdded(text) {
+  const added = live.about.wordPieces.added.toSorted((a, b) => b.length - a.length).map((piece) => piece.replace(/[^\w\s]/g, "\\$&"));
+  return text.split(new RegExp("(" + ["(?!)", ...added].join("|") + ")"));
+}
 function wordPiecesOf(text) {
   live.tokenOf = live.tokenOf || new Map(live.about.wordPieces.pieces.map((piece, token) => [piece, token]));
-  const found = [{ piece: "[CLS]", word: -1, special: 1 }];
-  wordsOfText(text).map((written) => [written, normalisedWord(written)]).filter(([, word]) => word !== "").forEach(([written, word], number) => {
+  const found = [];
+  let number = 0;
+  const addWord = (written, word) => {
     let begin = 0;
     for (const piece of piecesOfWord(word)) {
       const end = begin + piece.replace(/^##/, "").length;
@@ -63,11 +69,16 @@ function wordPiecesOf(text) {
       found.push({ piece, word: number, special: 0, name: piece !== live.about.wordPieces.unknown && written.length === word.length && end <= word.length ? written.slice(begin, end) : undefined });
       begin = end;
     }
+    ++number;
+  };
+  splitAtAdded(text).forEach((part, i) => {
+    if (i % 2 === 1) found.push({ piece: part, word: number++, special: 1 });
+    else for (const written of wordsOfText(part)) if (normalisedWord(written) !== "") addWord(written, normalisedWord(written));
   });
-  if (found.length === 1) return { tokens: [] };
-  found.push({ piece: "[SEP]", word: -1, special: 1 });
+  if (found.length === 0) return { tokens: [] };
+  const all = [{ piece: "[CLS]", word: -1, special: 1 }, ...found, { piece: "[SEP]", word: -1, special: 1 }];
   return {
-    tokens: found.map(({ piece }) => live.tokenOf.get(piece)), names: found.map(({ piece, name }) => name || piece.replace(/^##/, "")),
-    gaps: found.map(({ piece, special }, i) => (i > 1 && !special && !piece.startsWith("##") ? " " : "")), words: found.map(({ word }) => word), special: found.map(({ special }) => special),
+    tokens: all.map(({ piece }) => live.tokenOf.get(piece)), names: all.map(({ piece, name }) => name || piece.replace(/^##/, "")),
+    gaps: all.map(({ piece, word }, i) => (i > 1 && word >= 0 && !piece.startsWith("##") ? " " : "")), words: all.map(({ word }) => word), special: all.map(({ special }) => special),
   };
 }
