@@ -37,6 +37,31 @@ def cosine_of(text, *changes):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["cosine"]
 
 
+def paint_words(browser):
+    """A cell of merged words is painted for all pieces of both."""
+    browser.evaluate("(setText('unbelievably antidisestablishmentarianism'), chooseHead(26), setPainting(true), choose({ words: 1 }), redraw())")
+    groups = browser.evaluate("shownMatrix().then(({ rows }) => rows)")
+    check([len(group) > 1 for group in groups] == [False, True, True, False], f"two words of several pieces: {groups}")
+    spot = "(() => { const box = $('map').getBoundingClientRect(); return [box.left + map.frame.left + 2.5 * map.sx, box.top + map.frame.top + 1.5 * map.sy]; })()"
+    browser.evaluate("$('map').scrollIntoView({ block: 'center' })")
+    for paint in ("click", "space"):
+        if paint == "click":
+            browser.click(*browser.evaluate(spot))
+        else:
+            row, column = groups[2][0], groups[1][0]
+            browser.evaluate(f"(choose({{ q: [{row}], k: {column} }}), $('map').focus())")
+            browser.press(" ", code="Space")
+        browser.evaluate("redraw()")
+        rows, columns = (groups[1], groups[2]) if paint == "click" else (groups[2], groups[1])
+        weights = browser.evaluate("Array.from(part().exact[26])")
+        n = sum(map(len, groups))
+        wanted = [1 / len(columns) if j in columns else 0 for j in range(n)]
+        rows_equal = all(abs(weights[i * n + j] - wanted[j]) < 1e-6 for i in rows for j in range(n))
+        check(rows_equal, f"a word is painted with all its pieces, by {paint}")
+    check(browser.evaluate("shownMatrix().then(({ weights, m }) => weights[m + 2])") > 0.999, "and its cell has the whole weight")
+    browser.evaluate("(setPainting(false), choose({ words: 0 }), redraw())")
+
+
 def main():
     page = FOLDER / "live.html"
     written = subprocess.run(
@@ -59,6 +84,7 @@ def main():
         for text in TEXTS:
             tokens = browser.evaluate(f"sequenceOf({json.dumps(text)}).tokens")
             check(tokens == tokenizer.encode(text).ids, f"tokens of {text[:40]!r}")
+        paint_words(browser)
         change = "(text, head, by) => { live.edits.clear(); if (by) live.edits.set(head, { by }); const begin = performance.now(); setText(text);"
         change += " return [cosine(live.before.embedding, live.now.embedding), performance.now() - begin, $('live-problem').textContent]; }"
         times = []

@@ -66,7 +66,8 @@ function appendNext() {
 }
 function setPainting(isOn) {
   live.painting = isOn;
-  if (isOn) choose({ view: "map", of: "head", p: live.part, b: -1, words: 0, special: 0, first: 0 });
+  document.body.classList.toggle("painting", isOn);
+  if (isOn) choose({ view: "map", of: "head", p: live.part, b: -1, special: 0, first: 0 });
   showLive();
 }
 

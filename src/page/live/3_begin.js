@@ -1,10 +1,12 @@
 // Painting in the map, and the beginning.
-function paintCell(row, column, isFirst) {
+// The keys of a cell get the weight of its row; of a merged word each piece has a row. `isFirst`: instead of what was painted there.
+function paintCell(queries, keys, isFirst) {
   const head = currentHead(), old = live.edits.get(head);
   const change = old && old.by === "pattern" ? { ...old, name: "patternHand", painted: { ...old.painted } } : { by: "pattern", name: "patternHand", pattern: "hand", painted: {} };
-  if (!live.isEncoder && column > row) return;  // hidden by the mask
-  change.painted[row] = isFirst ? new Set([column]) : new Set([...(change.painted[row] || []), column]);
-  edit(head, change);
+  const seen = (query) => keys.filter((key) => live.isEncoder || key <= query);  // others are hidden by the mask
+  const rows = queries.filter((query) => seen(query).length > 0);
+  for (const query of rows) change.painted[query] = new Set([...((!isFirst && change.painted[query]) || []), ...seen(query)]);
+  if (rows.length > 0) edit(head, change);
 }
 function listenPainting() {
   const view = $("view-map");
@@ -13,7 +15,7 @@ function listenPainting() {
   const paintAt = async (event, isFirst) => {
     const matrix = await shownMatrix(), cell = matrix && cellAt(event, matrix);
     if (!cell || (!isFirst && last && cell[0] === last[0] && cell[1] === last[1])) return;
-    paintCell(matrix.rows[cell[0]][0], matrix.columns[cell[1]][0], isFirst || !last || cell[0] !== last[0]);
+    paintCell(matrix.rows[cell[0]], matrix.columns[cell[1]], isFirst || !last || cell[0] !== last[0]);
     last = cell;
   };
   // Before the map's own listeners, which move it.
@@ -21,10 +23,11 @@ function listenPainting() {
   view.addEventListener("pointermove", (event) => { if (live.painting && live.isDown) event.stopPropagation(), paintAt(event, false); }, true);
   for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { live.isDown = false; });
   view.addEventListener("pointerup", (event) => { if (live.painting) event.stopPropagation(), live.isDown = false; }, true);
-  $("map").addEventListener("keydown", (event) => {
-    if (event.key !== " " || !live.painting || chosenQuery() < 0 || chosenKey() < 0) return;
+  $("map").addEventListener("keydown", async (event) => {
+    if (event.key !== " " || !isPainting() || chosenQuery() < 0 || chosenKey() < 0) return;
     event.preventDefault();
-    paintCell(chosenQuery(), chosenKey(), true);
+    const matrix = await shownMatrix(), row = matrix.rows[rowOfToken(matrix, chosenQuery())], column = matrix.columns[columnOfToken(matrix, chosenKey())];
+    if (row && column) paintCell(row, column, true);
   });
 }
 async function beginLive() {
