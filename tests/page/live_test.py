@@ -211,6 +211,20 @@ def test_text(browser):
     )
 
 
+def test_touch(browser):
+    """Fingers scroll the page, except over a map in which there is something to move or to paint."""
+    page = LivePage(browser)
+    page.do("choose({ view: 'map' })")
+    touch = "getComputedStyle($('map')).touchAction"
+    check(browser.evaluate(touch) == "auto", "over a map that is seen whole")
+    page.click("#live-paint")
+    check(browser.evaluate(touch) == "none", "not while painting")
+    page.click("#live-paint")
+    check(browser.evaluate(touch) == "auto", "after painting")
+    page.do("zoomMap(2, 0, 0)")
+    check(browser.evaluate(touch) == "none", "not when it is zoomed")
+
+
 def test_page(browser):
     page = LivePage(browser)
     check(page.browser.requests() == [page.file.as_uri()], f"nothing is fetched: {browser.requests()}")
@@ -270,7 +284,7 @@ def main():
     command("look", "--model", "run", "--text", TEXT, "--live", "-o", "live.html")
     browser = Browser(sys.argv[2])
     try:
-        for test in (test_numbers, test_patterns, test_text, test_page):
+        for test in (test_numbers, test_patterns, test_text, test_touch, test_page):
             print(test.__name__)
             test(browser)
     finally:

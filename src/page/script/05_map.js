@@ -5,6 +5,7 @@ function fitMap(matrix) {
   const box = $("map").getBoundingClientRect();
   Object.assign(map, fitted(matrix, frameOf($("map").getContext("2d"), box, matrix, 13, Math.min(110, box.width / 4)), part().isSquare));
   map.size = matrix.rows.length + "," + matrix.columns.length;
+  $("map").style.touchAction = "auto";  // fingers scroll the page, until there is something to move
 }
 
 // Exact regions of the head, of a sequence that is too long for all of it.
@@ -52,6 +53,7 @@ function zoomMap(factor, atX, atY) {
   const x = map.x + atX / map.sx, y = map.y + atY / map.sy, within = (scale) => Math.min(MOST_CELL, Math.max(1e-3, scale * factor));
   map.sx = within(map.sx), map.sy = within(map.sy);
   map.x = x - atX / map.sx, map.y = y - atY / map.sy;
+  $("map").style.touchAction = "none";
   redraw();
 }
 
@@ -65,6 +67,7 @@ function listenMap() {
     zoomMap(event.deltaY < 0 ? 1.2 : 1 / 1.2, event.clientX - box.left - map.frame.left, event.clientY - box.top - map.frame.top);
   }, { passive: false });
   canvas.addEventListener("pointerdown", (event) => { drag = { x: event.clientX, y: event.clientY, moved: false }; canvas.setPointerCapture(event.pointerId); });
+  canvas.addEventListener("pointercancel", () => { drag = null; });
   canvas.addEventListener("pointermove", async (event) => {
     if (drag && (drag.moved || Math.hypot(event.clientX - drag.x, event.clientY - drag.y) > 4)) {
       map.x -= (event.clientX - drag.x) / map.sx, map.y -= (event.clientY - drag.y) / map.sy;
