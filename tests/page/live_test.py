@@ -7,6 +7,7 @@ model go on, and compares what the page says with what the command SACCADE compu
 import base64
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -211,6 +212,62 @@ def test_text(browser):
     )
 
 
+    page.do("choose({ b: -1, view: 'cell' })")
+    said = browser.evaluate("$('cell').textContent")
+    check("--details" not in said and "the weights only" in said, f"the arithmetic says that there is none: {said}")
+    check(
+        browser.evaluate("$('controls').textContent").startswith("Training step your text"),
+        "the reader's text is a stop of the slider of training steps",
+    )
+    page.do("choose({ p: 1 })")
+    check(browser.evaluate("$('controls').querySelector('output').textContent") == "400", "which names the others")
+
+
+def test_panel(browser):
+    """The panel says what its tables show, in the page's language, and keeps the keyboard's place."""
+    page = LivePage(browser)
+    page.type("1 2 x")
+    page.choose("zero", head=1)
+    native = expected(TEXT, "L0H1")
+    page.equals(native, "a head is switched off for the last text while another one cannot be read")
+    check("not x" in page.problem(), "and the panel still says so")
+    browser.evaluate("$('live-edit').focus()")
+    page.do("choose({ lang: 'zh' })")
+    told = browser.evaluate("[$('live-problem'), ...document.querySelectorAll('.chip, #live label:has(select) span')].map((each) => each.textContent)")
+    check(told == ["该模型的词是 0 到 127 的整数，x 不是。", "L0H1：", "L0H1：关闭 ×"], f"all of it in Chinese: {told}")
+    note = browser.evaluate("$('live-note').textContent")
+    sentences = r"在本页算出，用时 [\d.]+ 毫秒。模型参数以 f16 保存，与原值之差不超过各矩阵最大值的 [\d.]+ %。"
+    check(re.fullmatch(sentences, note), f"with its full stops: {note}")
+    check(browser.evaluate("sourceName()").startswith("你的文本"), "and the part's name")
+    check(browser.evaluate("document.activeElement.id") == "live-edit", "the keyboard stays in the list")
+    page.do("choose({ lang: 'en' })")
+    check("not x" in page.problem() and browser.evaluate("sourceName()").startswith("your text"), "and in English again")
+    page.type("1，2，3、4")
+    check(page.problem() == "" and browser.evaluate("live.sequence.tokens") == [1, 2, 3, 4], "commas may be Chinese ones")
+    page.choose("mean", head=2)
+    page.choose("zero", head=3)
+    browser.evaluate("document.querySelectorAll('.chip')[1].focus()")
+    browser.press("Enter")
+    browser.evaluate("redraw()")
+    check(browser.evaluate("document.activeElement.textContent") == "L1H1: off ×", "after a chip the next one has the focus")
+    page.do("choose({ view: 'text' })")
+    check(browser.evaluate("document.activeElement.textContent") == "L1H1: off ×", "and keeps it when the view changes")
+    for _ in range(2):
+        browser.evaluate("document.querySelector('.chip').focus()")
+        browser.press("Enter")
+        browser.evaluate("redraw()")
+    check(browser.evaluate("document.activeElement.id") == "live-edit", "after the last chip the list has it")
+    page.choose("zero", head=1)
+    page.do("live.model.look = () => { throw new Error('out of memory'); }")
+    page.choose("zero", head=2)
+    chips = browser.evaluate("[...document.querySelectorAll('.chip')].map((chip) => chip.textContent)")
+    listed = browser.evaluate("$('live-edit').value")
+    check(
+        page.problem() == "out of memory" and chips == ["L0H1: off ×"] and listed == "asItIs",
+        f"what could not be computed is not named: {page.problem()}, {chips}, {listed}",
+    )
+
+
 def test_touch(browser):
     """Fingers scroll the page, except over a map in which there is something to move or to paint."""
     page = LivePage(browser)
@@ -284,7 +341,7 @@ def main():
     command("look", "--model", "run", "--text", TEXT, "--live", "-o", "live.html")
     browser = Browser(sys.argv[2])
     try:
-        for test in (test_numbers, test_patterns, test_text, test_touch, test_page):
+        for test in (test_numbers, test_patterns, test_text, test_panel, test_touch, test_page):
             print(test.__name__)
             test(browser)
     finally:

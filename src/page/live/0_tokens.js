@@ -6,7 +6,7 @@ function sequenceOf(text) {
 }
 function numbersOf(text) {
   const most = live.about.vocabulary - 1;
-  return text.split(/[\s,]+/).filter((word) => word !== "").map((word) => {
+  return text.split(/[\s,，、]+/).filter((word) => word !== "").map((word) => {
     if (!/^\d+$/.test(word) || Number(word) > most) throw new Error(say("notAToken", { word, most }));
     return Number(word);
   });

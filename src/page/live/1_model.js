@@ -1,6 +1,6 @@
 // A page that carries its model: the reader changes the text and the heads, and everything is computed anew by saccade.js.
 // What is computed is one more part of the page, behind those of the file.
-const live = { model: null, about: null, library: null, part: -1, text: "", edits: new Map(), before: null, now: null, painting: false, runs: 0 };
+const live = { model: null, about: null, library: null, part: -1, text: "", wrong: "", sequence: null, edits: new Map(), computed: null, failure: "", before: null, now: null, painting: false, runs: 0 };
 
 async function loadModel() {
   live.about = data.index.model;
@@ -71,7 +71,7 @@ function partOf({ tokens, ...sequence }, layers) {
   const exact = layers.flatMap(({ data: all }) => Array.from({ length: heads }, (_, h) => all.subarray(h * n * n, (h + 1) * n * n)));
   const queries = { tokens: sequence.names, labels: sequence.names, gaps: sequence.gaps, words: sequence.words, special: sequence.special, seconds: 0 }, thumbnails = new Uint8Array(count * side * side);
   exact.forEach((weights, head) => thumbnails.set(thumbnailOf(weights, n, side), head * side * side));
-  return { name: say("livePart"), number: live.part, run: ++live.runs, queries, keys: queries, isSquare: true, layers: layers.length, heads, kvHeads: heads, causal: !live.isEncoder, thumbnail: [side, side], norms: false,
+  return { get name() { return say("livePart"); }, number: live.part, run: ++live.runs, queries, keys: queries, isSquare: true, layers: layers.length, heads, kvHeads: heads, causal: !live.isEncoder, thumbnail: [side, side], norms: false,
     statistics: exact.map((weights) => statisticsOfHead(weights, tokens)), kept: exact.map((_, head) => head), keptHeads: new Set(exact.keys()), details: {}, maps: [], tiles: [], pooled: null, thumbnails, exact };
 }
 
@@ -100,14 +100,23 @@ function editsOf(tokens) {
   return found;
 }
 
-// Runs the model on the reader's text, without and with what the reader did to its heads, and shows the result.
+// Reads the reader's text, and says whether that is possible: `wrong` says why it is not, and the last text stays.
+function readText() {
+  try {
+    const sequence = sequenceOf(live.text), count = sequence.tokens.length;
+    if (count === 0) throw new Error(say("noTokens"));
+    if (count > live.about.longest) throw new Error(say("tooLong", { count, most: live.about.longest }));
+    live.sequence = sequence, live.wrong = "";
+  } catch (error) {
+    live.wrong = error.message;
+  }
+  return live.wrong === "";
+}
+// Runs the model on the text, without and with what the reader did to its heads, and shows the result.
 function compute() {
-  const begin = performance.now(), sequence = sequenceOf(live.text), { tokens } = sequence;
-  if (tokens.length === 0) throw new Error(say("noTokens"));
-  if (tokens.length > live.about.longest) throw new Error(say("tooLong", { count: tokens.length, most: live.about.longest }));
-  live.tokens = tokens;
-  live.before = runModel(tokens, []);
-  live.now = live.edits.size > 0 ? runModel(tokens, editsOf(tokens)) : live.before;
+  const begin = performance.now(), { sequence, edits } = live, { tokens } = sequence;
+  const before = runModel(tokens, []), now = edits.size > 0 ? runModel(tokens, editsOf(tokens)) : before;
+  Object.assign(live, { before, now, computed: { sequence, edits: new Map(edits) } });
   if (live.part < 0) live.part = data.index.parts.length, controls.key = "";
   data.index.parts[live.part] = partOf(sequence, live.now.weights);
   live.first = live.first || live.before;

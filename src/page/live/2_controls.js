@@ -1,11 +1,13 @@
 // The reader's hand: a text, what is done to the chosen head, and what the model expects before and after.
 Object.assign(TEXTS, {
-  livePart: ["your text", "你的文本"], liveText: ["Text", "文本"], liveTitle: ["Run the model in this page", "在本页运行模型"], nextToken: ["Next token", "下一个词"], asWritten: ["First text", "最初的文本"], allAsTheyAre: ["All heads as they are", "恢复所有头"],
-  liveHead: ["is", "为"], asItIs: ["as it is", "原样"], zero: ["off", "关闭"], mean: ["its mean over the text", "其在文本上的平均"], patternPrevious: ["the previous token", "看前一个词"], patternSelf: ["the token itself", "看自身"], patternFirst: ["the first token", "看首个词"], patternEven: ["all tokens alike", "均匀看所有词"], patternHand: ["painted by hand", "手绘"],
+  livePart: ["your text", "你的文本"], liveText: ["Text", "文本"], liveTitle: ["Run the model in this page", "在本页运行模型"], nextToken: ["Next token", "续写下一个词"], asWritten: ["First text", "最初的文本"], allAsTheyAre: ["All heads as they are", "恢复所有头"],
+  liveHead: ["{head} is", "{head}："], asItIs: ["as it is", "原样"], zero: ["off", "关闭"], mean: ["its mean over the text", "在文本上的平均值"], patternPrevious: ["the previous token", "看前一个词"], patternSelf: ["the token itself", "看自身"], patternFirst: ["the first token", "看首个词"], patternEven: ["all tokens alike", "均匀看所有词"], patternHand: ["painted by hand", "手绘"],
   paint: ["Paint in the map", "在矩阵中绘制"], undo: ["as it is again", "恢复原样"],
-  embedding: ["The text's embedding: cosine", "文本的嵌入：余弦"], withAllHeads: ["with all heads as they are", "与所有头原样时"], withFirstText: ["with the first text", "与最初的文本"], expects: ["What comes next", "接下来是什么"], before: ["before", "之前"], now: ["now", "现在"], loss: ["Loss, nats a token", "损失（每词 nats）"], allTokens: ["all tokens", "所有词"], again: ["those that follow as before", "重复出现的词"], took: ["Computed in this page, in {ms} ms", "在本页用时 {ms} 毫秒"],
-  notAToken: ["This model's tokens are numbers from 0 to {most}, not {word}.", "该模型的词是 0 到 {most} 的数，不是 {word}。"], noTokens: ["The text has no token.", "文本中没有词。"], tooLong: ["The text has {count} tokens; this model reads {most}.", "文本有 {count} 个词；该模型最多读 {most} 个。"],
-  weightsAre: ["Weights as {dtype}, within {error} of the largest in their matrix", "权重为 {dtype}，与原值之差不超过各矩阵最大值的 {error}"],
+  headAndEdit: ["{head}: {edit}", "{head}：{edit}"], partOfLetter: ["byte {byte} of a letter", "某字的字节 {byte}"],
+  noDetailsLive: ["Of your text the page has the weights only, not the queries and keys that this view needs.", "对于你的文本，本页只有权重，没有此视图所需的查询与键。"],
+  embedding: ["The text's embedding: cosine", "文本嵌入的余弦相似度"], withAllHeads: ["with all heads as they are", "与所有头原样时相比"], withFirstText: ["with the first text", "与最初的文本相比"], expects: ["What comes next", "接下来是什么"], before: ["before", "之前"], now: ["now", "现在"], loss: ["Loss, nats a token", "损失（每词 nats）"], allTokens: ["all tokens", "所有词"], again: ["those that follow as before", "重复出现的词"], took: ["Computed in this page, in {ms} ms. ", "在本页算出，用时 {ms} 毫秒。"],
+  notAToken: ["This model's tokens are numbers from 0 to {most}, not {word}.", "该模型的词是 0 到 {most} 的整数，{word} 不是。"], noTokens: ["The text has no token.", "文本中没有词。"], tooLong: ["The text has {count} tokens; this model reads {most}.", "文本有 {count} 个词；该模型最多读 {most} 个。"],
+  weightsAre: ["Weights as {dtype}, within {error} of the largest in their matrix.", "模型参数以 {dtype} 保存，与原值之差不超过各矩阵最大值的 {error}。"],
 });
 const PATTERNS = ["previous", "self", "first", "even"];
 const EDITS = ["asItIs", "zero", "mean", ...PATTERNS.map((name) => "pattern" + name[0].toUpperCase() + name.slice(1)), "patternHand"];
@@ -21,15 +23,20 @@ const nameOfEdit = (edit) => (edit ? edit.name ?? edit.by : "asItIs");
 function edit(head, change) {
   if (change) live.edits.set(head, change);
   else live.edits.delete(head);
-  rerun();
+  recompute();
 }
 function rerun() {
+  if (readText()) recompute();
+  else showLive();
+}
+// What fails leaves everything as it is: the panel names what its tables show.
+function recompute() {
+  live.failure = "";
   try {
     compute();
-    $("live-problem").textContent = "";
     choose({ p: live.part });
   } catch (error) {
-    $("live-problem").textContent = error.message;
+    live.failure = error.message, live.sequence = live.computed.sequence, live.edits = new Map(live.computed.edits);
   }
   showLive();
 }
@@ -44,7 +51,7 @@ function liveButton(id, key, press) {
 function makeLive() {
   const text = liveField("live-text", "liveText", { value: live.text, oninput: () => { live.text = $("live-text").value; rerun(); } });
   const select = make("select", { id: "live-edit", onchange: () => { edit(currentHead(), editOf(select.value)); } }, ...EDITS.map((name) => make("option", { value: name, textContent: say(name) })));
-  const head = make("label", {}, make("span", { id: "live-head" }), " ", make("span", { textContent: say("liveHead") }), " ", select);
+  const head = make("label", {}, make("span", { id: "live-head" }), " ", select);
   const paint = liveButton("live-paint", "paint", () => setPainting(!live.painting));
   const row = (...children) => make("div", { className: "row" }, ...children);
   $("live").replaceChildren(
@@ -62,7 +69,7 @@ function setText(text) {
 }
 function appendNext() {
   const best = largestOf(Array.from(live.now.next), 1)[0];
-  setText(textOfTokens([...live.tokens, best]));
+  setText(textOfTokens([...live.sequence.tokens, best]));
 }
 function setPainting(isOn) {
   live.painting = isOn;
@@ -73,21 +80,27 @@ function setPainting(isOn) {
 
 // What the model expects before and after, and the heads that were changed.
 function showLive() {
-  if (live.language !== language()) live.language = language(), makeLive();
-  const name = nameOf(currentHead());
-  $("live-head").textContent = name;
+  const { id } = document.activeElement, list = () => $("live-chips").children;
+  if (live.language !== language()) {
+    live.language = language(), readText(), makeLive();
+    if (id.startsWith("live-")) $(id).focus();
+  }
+  $("live-problem").textContent = live.wrong || live.failure;
+  $("live-head").textContent = say("liveHead", { head: nameOf(currentHead()) });
   $("live-edit").value = nameOfEdit(live.edits.get(currentHead()));
   $("live-paint").setAttribute("aria-pressed", String(live.painting));
-  const chips = [...live.edits].map(([head, change]) => make("button", { type: "button", className: "chip", textContent: nameOf(head) + ": " + say(nameOfEdit(change)) + " ×", title: say("undo"), ariaLabel: nameOf(head) + ": " + say("undo"), onclick: () => edit(head, null) }));
+  const chips = [...live.edits].map(([head, change]) => make("button", { type: "button", className: "chip", textContent: say("headAndEdit", { head: nameOf(head), edit: say(nameOfEdit(change)) }) + " ×", title: say("undo"), ariaLabel: say("headAndEdit", { head: nameOf(head), edit: say("undo") }), onclick: () => edit(head, null) }));
   const reset = chips.length > 1 ? [make("button", { type: "button", className: "chip", textContent: say("allAsTheyAre"), onclick: () => { live.edits.clear(); rerun(); } })] : [];
   $("live-chips").replaceChildren(...chips, ...reset);
   if (!live.now) return;
   $("live-results").replaceChildren(...(live.isEncoder ? [embeddingTable()] : [expectationTable(), lossTable()]));
-  $("live-note").textContent = say("took", { ms: live.milliseconds.toFixed(1) }) + ". " + say("weightsAre", live.about.weights) + ".";
+  $("live-note").textContent = say("took", { ms: live.milliseconds.toFixed(1) }) + say("weightsAre", live.about.weights);
 }
 function expectationTable() {
   const { before, now } = live, order = [...new Set([...largestOf(Array.from(before.next), 3), ...largestOf(Array.from(now.next), 3)])];
+  const focused = [...list()].indexOf(document.activeElement);
   const rows = order.map((token) => make("tr", {}, make("th", { scope: "row", textContent: visible(namesOfTokens([token])[0]) }), cellOf(percent(before.next[token]), "number"), cellOf(percent(now.next[token]), "number"), make("td", {}, meterOf(now.next[token]))));
+  if (focused >= 0) (list()[Math.min(focused, list().length - 1)] || $("live-edit")).focus();
   return tableOf(headerOf([say("tokenColumn")], [say("before"), "number"], [say("now"), "number"], [""]), rows, say("expects"));
 }
 function embeddingTable() {

@@ -36,6 +36,7 @@ async function beginLive() {
   document.body.classList.add("has-live");
   await loadModel();
   live.text = live.about.text;
+  if (!readText()) throw new Error(live.wrong);
   compute();
   listenPainting();
   listeners.push(() => { if (live.now) showLive(); });

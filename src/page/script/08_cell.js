@@ -4,7 +4,7 @@ async function drawCell() {
   const details = await detailsOfHead(state.p, head);
   if (!details) {
     const heads = Object.keys(own.details).map(Number);
-    return box.replaceChildren(make("p", { className: "hint", textContent: say("noDetails") }),
+    return box.replaceChildren(make("p", { className: "hint", textContent: say(own.exact ? "noDetailsLive" : "noDetails") }),
       make("fieldset", {}, ...heads.map((other) => make("button", { type: "button", textContent: nameOf(other), onclick: () => chooseHead(other) }))));
   }
   const weights = await headWeights(state.p, head), [query, key] = cellToExplain(own, weights);

@@ -47,10 +47,10 @@ function partControls() {
     return element;
   };
   const others = partNumbers().filter(comparable), second = others.length > 0 ? [labelled("against", select("b", [-1, ...others]))] : [];
-  const isTraining = parts.every(({ name }) => /^step \d+$/.test(name));
+  const isTraining = parts.every(({ name, run }) => run || /^step \d+$/.test(name));
   if (!sequence) return [labelled("part", select("p", partNumbers())), ...second];
   const slider = tipped(make("input", { type: "range", min: 0, max: parts.length - 1, step: 1, oninput: () => choose({ p: Number(slider.value) }) }), "p"), name = make("output", {});
-  shows(() => { slider.value = state.p, name.textContent = isTraining ? part().name.slice(5) : part().name, slider.setAttribute("aria-valuetext", part().name); });
+  shows(() => { slider.value = state.p, name.textContent = isTraining ? part().name.replace(/^step /, "") : part().name, slider.setAttribute("aria-valuetext", part().name); });
   return [labelled(isTraining ? "trainingStep" : "part", slider, name), ...second];
 }
 function thresholdOf() {
