@@ -46,8 +46,13 @@ void add_model(AttentionPage& page, const SavedModel& saved, const std::string& 
 void carry_model(AttentionPage& page, const SavedModel& saved, const std::vector<std::int64_t>& tokens) {
   const GPTModelOptions& sizes = saved.model->options();
   const HalfWeights half = half_weights(saved.model->state_dict());
+  // Without a letter at the end that the model's length has cut: it would be another one in the page.
+  const std::vector<std::string> labels = saved.labels_of(tokens);
+  std::size_t count = labels.size();
+  while (count > 0 && labels[count - 1].size() == 1 && static_cast<unsigned char>(labels[count - 1][0]) >= 0x80)
+    --count;
   std::string text;
-  for (const std::int64_t token : tokens) text += saved.text_of(token);
+  for (std::size_t i = 0; i < count; ++i) text += saved.text_of(tokens[i]);
   if (saved.tokens == TokenKind::numbers) text.pop_back();  // the space after the last number
   page.set_model({.files = {{"model.safetensors", safetensors_bytes(half.weights)}},
                   .num_heads = sizes.num_heads,

@@ -282,6 +282,26 @@ def test_touch(browser):
     check(browser.evaluate(touch) == "none", "not when it is zoomed")
 
 
+def test_letters(browser):
+    """A model of bytes goes on letter by letter, and names whole letters."""
+    page = LivePage(browser, "letters.html")
+    names = browser.evaluate("part().queries.tokens.join('')")
+    check(names == "你··好··，··世··", f"bytes are named by their letters: {names}")
+    page.click("#live-next")
+    check(browser.evaluate("$('live-text').value") == "你好，世界", "the model goes on by a letter of three bytes")
+    check(browser.evaluate("live.sequence.tokens.length") == 15, "which are three tokens")
+    rows = browser.evaluate("[...document.querySelectorAll('#live-results table')[0].tBodies[0].rows].map((row) => row.cells[0].textContent)")
+    check(rows[0] == "byte E3 of a letter" and not any("\ufffd" in row for row in rows), f"a byte is named as one: {rows}")
+    page.click("#live-next")
+    check(browser.evaluate("$('live-text').value") == "你好，世界。", "and so on")
+    page.type("你" * 10 + "12")
+    page.click("#live-next")
+    check("this model reads 32" in page.problem(), f"a letter that has no room: {page.problem()}")
+    LivePage(browser, "cut.html")
+    text = browser.evaluate("$('live-text').value")
+    check(text == "你" * 10, f"a text that the model's length cut within a letter is without it: {text}")
+
+
 def test_page(browser):
     page = LivePage(browser)
     check(page.browser.requests() == [page.file.as_uri()], f"nothing is fetched: {browser.requests()}")
@@ -339,9 +359,14 @@ def test_page(browser):
 def main():
     command("train", "--task", "induction", "--heatmaps-at", "0,400,800,1200,2000", "-o", "run")
     command("look", "--model", "run", "--text", TEXT, "--live", "-o", "live.html")
+    (FOLDER / "letters.txt").write_text("你好，世界。" * 400, encoding="utf-8")
+    sizes = ("--layers", "1", "--d-model", "32", "--context", "32", "--batch", "16", "--steps", "150")
+    command("train", "--text", "letters.txt", *sizes, "-o", "letters")
+    command("look", "--model", "letters", "--text", "你好，世", "--live", "-o", "letters.html")
+    command("look", "--model", "letters", "--text", "你" * 11, "--live", "-o", "cut.html")
     browser = Browser(sys.argv[2])
     try:
-        for test in (test_numbers, test_patterns, test_text, test_panel, test_touch, test_page):
+        for test in (test_numbers, test_patterns, test_text, test_panel, test_touch, test_letters, test_page):
             print(test.__name__)
             test(browser)
     finally:

@@ -15,13 +15,25 @@ function numbersOf(text) {
 function namesOfTokens(tokens) {
   if (live.about.tokens !== "bytes") return tokens.map(String);
   const names = [];
-  for (const letter of new TextDecoder().decode(Uint8Array.from(tokens))) {
+  for (const letter of decoded(tokens)) {
     names.push(letter);
     for (let more = new TextEncoder().encode(letter).length; more > 1 && names.length < tokens.length; --more) names.push("·");
   }
   return names.slice(0, tokens.length);
 }
-const textOfTokens = (tokens) => (live.about.tokens === "bytes" ? new TextDecoder().decode(Uint8Array.from(tokens)) : tokens.join(" "));
+const textOfTokens = (tokens) => (live.about.tokens === "bytes" ? decoded(tokens) : tokens.join(" "));
+const decoded = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
+// A token that may come next; a byte can be part of a letter.
+const nameOfNext = (token) => (live.about.tokens === "bytes" && token > 127 ? say("partOfLetter", { byte: token.toString(16).toUpperCase() }) : namesOfTokens([token])[0]);
+// Whether bytes are text, or with `isOpen` may become text when more follow.
+function isText(bytes, isOpen) {
+  try {
+    new TextDecoder("utf-8", { fatal: true }).decode(Uint8Array.from(bytes), { stream: isOpen });
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 // BERT's words: without control characters, split at spaces, at punctuation, and around each Chinese character.
 const PUNCTUATION = /[!-/:-@[-`{-~]|\p{P}/u, IDEOGRAPH = /[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u{20000}-\u{2ceaf}\u{2f800}-\u{2fa1f}]/u;

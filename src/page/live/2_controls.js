@@ -67,9 +67,16 @@ function setText(text) {
   live.text = text, $("live-text").value = text;
   rerun();
 }
+// The model goes on: by one token, or by the bytes of one letter.
 function appendNext() {
-  const best = largestOf(Array.from(live.now.next), 1)[0];
-  setText(textOfTokens([...live.sequence.tokens, best]));
+  const isBytes = live.about.tokens === "bytes", added = [], fits = (token) => !isBytes || (token < 256 && isText([...added, token], true));
+  let { next } = live.now;
+  for (;;) {
+    added.push(largestOf(Array.from(next, (share, token) => (fits(token) ? share : 0)), 1)[0]);
+    const tokens = [...live.sequence.tokens, ...added];
+    if (!isBytes || isText(added, false) || tokens.length > live.about.longest) return setText(textOfTokens(tokens));
+    next = runModel(tokens, editsOf(tokens)).next;
+  }
 }
 function setPainting(isOn) {
   live.painting = isOn;
@@ -91,16 +98,16 @@ function showLive() {
   $("live-paint").setAttribute("aria-pressed", String(live.painting));
   const chips = [...live.edits].map(([head, change]) => make("button", { type: "button", className: "chip", textContent: say("headAndEdit", { head: nameOf(head), edit: say(nameOfEdit(change)) }) + " ×", title: say("undo"), ariaLabel: say("headAndEdit", { head: nameOf(head), edit: say("undo") }), onclick: () => edit(head, null) }));
   const reset = chips.length > 1 ? [make("button", { type: "button", className: "chip", textContent: say("allAsTheyAre"), onclick: () => { live.edits.clear(); rerun(); } })] : [];
+  const focused = [...list()].indexOf(document.activeElement);
   $("live-chips").replaceChildren(...chips, ...reset);
+  if (focused >= 0) (list()[Math.min(focused, list().length - 1)] || $("live-edit")).focus();
   if (!live.now) return;
   $("live-results").replaceChildren(...(live.isEncoder ? [embeddingTable()] : [expectationTable(), lossTable()]));
   $("live-note").textContent = say("took", { ms: live.milliseconds.toFixed(1) }) + say("weightsAre", live.about.weights);
 }
 function expectationTable() {
   const { before, now } = live, order = [...new Set([...largestOf(Array.from(before.next), 3), ...largestOf(Array.from(now.next), 3)])];
-  const focused = [...list()].indexOf(document.activeElement);
-  const rows = order.map((token) => make("tr", {}, make("th", { scope: "row", textContent: visible(namesOfTokens([token])[0]) }), cellOf(percent(before.next[token]), "number"), cellOf(percent(now.next[token]), "number"), make("td", {}, meterOf(now.next[token]))));
-  if (focused >= 0) (list()[Math.min(focused, list().length - 1)] || $("live-edit")).focus();
+  const rows = order.map((token) => make("tr", {}, make("th", { scope: "row", textContent: visible(nameOfNext(token)) }), cellOf(percent(before.next[token]), "number"), cellOf(percent(now.next[token]), "number"), make("td", {}, meterOf(now.next[token]))));
   return tableOf(headerOf([say("tokenColumn")], [say("before"), "number"], [say("now"), "number"], [""]), rows, say("expects"));
 }
 function embeddingTable() {
