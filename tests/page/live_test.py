@@ -268,6 +268,27 @@ def test_panel(browser):
     )
 
 
+def test_address(browser):
+    def opened(fragment):
+        browser.open("about:blank")
+        LivePage(browser, fragment=fragment)
+        browser.evaluate("redraw()")
+        return browser.evaluate("[state.p - live.part, state.view, state.l, state.h, state.q]")
+
+    check(opened("#view=map&p=5&l=1&h=1&q=3") == [0, "map", 1, 1, [3]], "an address leads to the reader's text")
+    browser.evaluate("delete document.documentElement.dataset.live")
+    browser.call("Page.reload")
+    browser.wait("document.documentElement?.dataset.live === 'yes'")
+    check(
+        browser.evaluate("[state.p - live.part, state.view, state.l, state.h, state.q]") == [0, "map", 1, 1, [3]],
+        "and so does loading the page again",
+    )
+    check(opened("#view=map&p=2&l=1")[:3] == [-3, "map", 1], "another one to a state of the file")
+    check(opened("#view=lines&l=1")[:2] == [0, "lines"], "one without a part to the reader's text")
+    browser.evaluate("choose({ p: 4 })")
+    check(opened(browser.evaluate("location.hash"))[0] == -1, "and one of the last state to it")
+
+
 def test_touch(browser):
     """Fingers scroll the page, except over a map in which there is something to move or to paint."""
     page = LivePage(browser)
@@ -366,7 +387,7 @@ def main():
     command("look", "--model", "letters", "--text", "你" * 11, "--live", "-o", "cut.html")
     browser = Browser(sys.argv[2])
     try:
-        for test in (test_numbers, test_patterns, test_text, test_panel, test_touch, test_letters, test_page):
+        for test in (test_numbers, test_patterns, test_text, test_panel, test_address, test_touch, test_letters, test_page):
             print(test.__name__)
             test(browser)
     finally:

@@ -41,6 +41,8 @@ async function beginLive() {
   listenPainting();
   listeners.push(() => { if (live.now) showLive(); });
   showLive();
-  if (!location.hash.includes("p=")) choose({ p: live.part });
+  // Only now there is the part that the address may name; one without a part means this one.
+  DEFAULTS.p = live.part;
+  readAddress(), choose({});
   document.documentElement.dataset.live = "yes";
 }
