@@ -108,16 +108,16 @@ class Chapter:
         self.browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         return self.browser.evaluate("document.querySelector('.live-detail').textContent")
 
-    def solved(self, number, what):
-        marks = self.browser.evaluate(
+    def marks(self):
+        return self.browser.evaluate(
             "[...document.querySelectorAll('.live-exercises li')].map((each) => each.classList.contains('live-solved'))"
         )
-        check(marks[number], f"exercise {number + 1} is solved: {what}")
+
+    def solved(self, number, what):
+        check(self.marks()[number], f"exercise {number + 1} is solved: {what}")
 
     def unsolved(self):
-        marks = self.browser.evaluate(
-            "[...document.querySelectorAll('.live-exercises li')].map((each) => each.classList.contains('live-solved'))"
-        )
+        marks = self.marks()
         check(len(marks) == 4 and not any(marks), "four exercises, none of them solved at the start")
 
     def end(self):

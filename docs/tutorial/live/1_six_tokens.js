@@ -74,9 +74,14 @@ instruments[1] = (ui) => {
 
   ui.exercise({ en: "Make journey look at step more than at itself.", zh: "让 journey 看 step 多于看自己。" },
     () => kind.value !== "sum" && weights.values[1][5] > weights.values[1][1]);
-  ui.exercise({ en: "Make naive softmax overflow: find the first length at which a weight is NaN. Then switch to the stable one.",
-    zh: "让朴素的 softmax 溢出：找到第一个使权重变成 NaN 的长度，然后换成稳定的 softmax。" },
-    () => kind.value === "naive" && weights.values.flat().some(Number.isNaN));
+  let wasNaN = false;
+  ui.exercise({ en: "Make naive softmax overflow: lengthen the vectors until a weight is NaN. Then switch to the stable one.",
+    zh: "让朴素的 softmax 溢出：加长向量，直到有权重变成 NaN，然后换成稳定的 softmax。" },
+    () => {
+      const overflows = scores.values.flat().some((score) => Math.exp(score) === Infinity);
+      wasNaN ||= kind.value === "naive" && weights.values.flat().some(Number.isNaN);
+      return wasNaN && overflows && kind.value === "softmax";
+    });
   ui.exercise({ en: "Divide by the sum, and make a “share” negative.", zh: "改用“除以总和”，并造出一个负的“份额”。" },
     () => kind.value === "sum" && weights.values.flat().some((weight) => weight < 0));
   ui.exercise({ en: "Give one a vector that makes it look at all six words equally.", zh: "给 one 一个向量，让它平均地看六个词。" },
