@@ -131,16 +131,26 @@ class Instrument {
     return widget;
   }
 
-  /// A whole number, such as a seed.
+  /// A whole number, such as a seed: the last valid one.
   whole(texts, value, { max = 4294967295 } = {}) {
-    const input = element("input", { type: "number", min: 0, max, step: 1, value, class: "live-whole",
+    const input = element("input", { type: "number", min: 0, max, step: 1, class: "live-whole",
       input: () => {
         const valid = /^\d+$/.test(input.value) && Number(input.value) <= max;
         input.setAttribute("aria-invalid", !valid);
-        if (valid) this.update();
-      } });
+        if (!valid) return;
+        last = Number(input.value);
+        this.update();
+      },
+      blur: () => { widget.value = last; } });
     const node = element("label", {}, `${this.say(texts)} `, input);
-    return { node, get value() { return Number(input.value); }, set value(now) { input.value = now; } };
+    let last;
+    const widget = {
+      node,
+      get value() { return last; },
+      set value(now) { last = now, input.value = now, input.setAttribute("aria-invalid", false); },
+    };
+    widget.value = value;
+    return widget;
   }
 
   /// A line of text that the reader may change, such as a sentence.
