@@ -114,6 +114,10 @@ def test_six_tokens(browser):
     check("0.55 × 0.43 + 0.87 × 0.15 + 0.66 × 0.89 = 0.9544" in told, f"a score's products: {told}")
     told = page.cell("Weights", 1, 5)
     check("0.1581" in told and "1.0865" in told, f"a weight's exponential and share: {told}")
+    page.type("step, 1", "1.5")
+    detail, weight = browser.evaluate("document.querySelector('.live-detail').textContent"), page.numbers("Weights")[1, 5]
+    check(detail.endswith(f"= {weight:.4f}") and weight != 0.1581, f"which follow the numbers: {detail}")
+    page.click("As printed")
     browser.evaluate("captioned('Weights')[0].tBodies[0].rows[0].querySelector('td').focus()")
     page.browser.press("ArrowDown")
     check(
@@ -155,10 +159,6 @@ def test_query_key_value(browser):
     page.printed("Output", 12)
     page.type("Seed", "7")
     follow(parameters(7, "in_out"), "another seed of torch.rand")
-    page.click("nn.Linear")
-    page.printed("Weights", 36), page.printed("Output", 12)
-    page.type("Seed", "1234")
-    follow(parameters(1234, "out_in"), "another seed of nn.Linear")
     field = "(({ value, ariaInvalid }) => [value, ariaInvalid])(named('Seed').querySelector('input'))"
     page.type("Seed", "1.5")
     check(browser.evaluate(field) == ["1.5", "true"], "a fraction is no seed")
@@ -170,6 +170,10 @@ def test_query_key_value(browser):
     browser.evaluate("named('As printed').click()")
     check(browser.evaluate(field) == ["123", "false"], "as does the printed one")
     page.type("Seed", "7")
+    page.click("nn.Linear")
+    page.printed("Weights", 36), page.printed("Output", 12)
+    page.type("Seed", "1234")
+    follow(parameters(1234, "out_in"), "another seed of nn.Linear")
     page.click("divide scores by √d")
     follow(parameters(1234, "out_in"), "without the division", scale=1.0)
     page.solved(2, "the division is off")

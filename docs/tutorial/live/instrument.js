@@ -37,6 +37,7 @@ class Instrument {
   constructor(root, saccade, language) {
     this.root = root, this.saccade = saccade, this.language = language;
     this.exercises = [], this.draw = () => {};
+    this.told = null;  // the matrix that the line of detail is about
     this.problem = element("p", { class: "live-problem", role: "alert" });
     this.detail = element("p", { class: "live-detail", role: "status", "aria-live": "polite" });
     root.replaceChildren();
@@ -54,6 +55,7 @@ class Instrument {
     this.problem.textContent = "";
     try {
       this.draw();
+      if (this.told) this.detail.textContent = this.told.explained();
       for (const exercise of this.exercises) exercise.check();
     } catch (error) {
       this.problem.textContent = error.message;
@@ -248,6 +250,12 @@ class Matrix {
     cell.classList.toggle("live-bright", share > 0.42);
   }
 
+  /// What is said of the cell that was pointed at last, if the table still has it.
+  explained() {
+    const [i, j] = this.place;
+    return this.cells[i]?.[j] ? this.explain(i, j) : "";
+  }
+
   /// Pointing at a cell or moving to it with the arrow keys explains it.
   listen() {
     const placeOf = (target) => {
@@ -258,8 +266,8 @@ class Matrix {
     const tell = (event) => {
       const place = placeOf(event.target);
       if (!place) return;
-      this.place = place;
-      this.ui.detail.textContent = this.explain(...place);
+      this.place = place, this.ui.told = this;
+      this.ui.detail.textContent = this.explained();
     };
     this.table.addEventListener("pointerover", tell);
     this.table.addEventListener("focusin", tell);
@@ -412,7 +420,7 @@ class Plane {
       group.classList.toggle("live-chosen", i === chosen);
       point.setAttribute("aria-label", this.ui.say({
         en: `${this.names[i]}: ${digits(this.values[i][first], 2)}, ${digits(this.values[i][second], 2)}; arrow keys move it`,
-        zh: `${this.names[i]}：${digits(this.values[i][first], 2)}，${digits(this.values[i][second], 2)}；方向键可移动` }));
+        zh: `${this.names[i]}：${digits(this.values[i][first], 2)}、${digits(this.values[i][second], 2)}；方向键可移动` }));
     });
   }
 }
