@@ -116,5 +116,10 @@ test("heads of a GPT are switched off, or given other weights", () => {
   assert.throws(() => model.look(tokens, { edits: [{ layer: 0, head: 3, by: "zero" }] }), /\[edit_heads\] head must be below 3/);
   assert.throws(() => model.look(tokens, { edits: [{ layer: 0, head: 0, by: [[1]] }] }), /\[edit_heads\] weights must have shape \[6, 6\]/);
   assert.throws(() => model.look(tokens, { edits: [{ layer: 2, head: 0, by: "zero" }] }), /\[edits\] layer must be below 2, but it is 2/);
+  const refused = (edit, message) => assert.throws(() => model.look(tokens, { edits: [edit] }), { message });
+  for (const by of ["zeros", "toString", undefined, null, 0])
+    refused({ layer: 0, head: 0, by }, `[edits] by must be "zero", "mean" or the weights of a head, [tokens, tokens], but it is ${by}`);
+  refused({ head: 0, by: "zero" }, "[edits] layer must be a whole number, but it is undefined");
+  refused({ layer: 0, head: 0.5, by: "zero" }, "[edits] head must be a whole number, but it is 0.5");
   assert.throws(() => model.look([[1, 2], [3, 4]]), /one sequence/);
 });

@@ -31,6 +31,12 @@ test("the generators draw what PyTorch and NumPy draw", () => {
   const { weight, bias } = new TorchGenerator(0).linear(4, 3);
   assert.deepEqual([weight.shape, bias.shape, Math.max(...weight.data) <= 0.5], [[3, 4], [3], true]);
   assert.equal(new TorchGenerator(0).linear(4, 3, false).bias, undefined);
+  for (const seed of [1.5, -1, 2n ** 64n, NaN, "1", undefined])
+    assert.throws(() => new TorchGenerator(seed), { message: `[TorchGenerator] seed must be a whole number from 0 to 2^64 - 1, but it is ${seed}` });
+  for (const seed of [1.5, -1, 2 ** 32])
+    assert.throws(() => new NumpyRandomState(seed), { message: `[NumpyRandomState] seed must be a whole number from 0 to 2^32 - 1, but it is ${seed}` });
+  assert.deepEqual(rounded(new TorchGenerator(123n).rand([1])), [0.2961]);
+  assert.equal(new NumpyRandomState(2 ** 32 - 1).randomSample([2]).shape[0], 2);
   const numpy = new NumpyRandomState(42);
   assert.deepEqual(numpy.randint(0, 3, [3, 3]).toArray().map((row) => row.map(Number)), [[2, 0, 2], [2, 0, 0], [2, 1, 2]]);
   assert.deepEqual(rounded(new NumpyRandomState(1).standardNormal([2])), [1.6243, -0.6118]);

@@ -3,9 +3,15 @@
 /// Edits of heads as the functions of web/glue take them: places and what is to be done, and weights.
 function headEdits(call, edits) {
   if (edits.length === 0) return [0, 0];
-  const kinds = { zero: 0, mean: 1 };
-  const places = edits.flatMap(({ layer, head, by }) => [layer, head, kinds[by] ?? 2].map(BigInt));
-  const given = edits.map(({ by }) => (by in kinds ? null : Tensor.from(by)));
+  const kinds = ["zero", "mean"], kindOf = (by) => (kinds.includes(by) ? kinds.indexOf(by) : kinds.length);
+  for (const { layer, head, by } of edits) {
+    for (const [name, place] of Object.entries({ layer, head }))
+      if (!Number.isSafeInteger(place)) throw new Error(`[edits] ${name} must be a whole number, but it is ${place}`);
+    if (!kinds.includes(by) && (typeof by !== "object" || by === null))
+      throw new Error(`[edits] by must be "zero", "mean" or the weights of a head, [tokens, tokens], but it is ${by}`);
+  }
+  const places = edits.flatMap(({ layer, head, by }) => [layer, head, kindOf(by)].map(BigInt));
+  const given = edits.map(({ by }) => (kinds.includes(by) ? null : Tensor.from(by)));
   return [call.input(new Tensor(BigInt64Array.from(places), [edits.length, 3])),
     call.tensors(given, given.map((tensor) => (tensor ? call.copy(tensor.data) : 0)))];
 }

@@ -24,10 +24,18 @@ function softmax(x, kind = "softmax") {
 
 const shapeOf = (call, shape) => call.input(new Tensor(BigInt64Array.from(shape, BigInt)));
 
+/// The seed of a generator, as a BigInt.
+function seedOf(name, seed, bits) {
+  const isWhole = typeof seed === "bigint" || Number.isSafeInteger(seed);
+  if (!isWhole || seed < 0 || seed >= 2n ** BigInt(bits))
+    throw new Error(`[${name}] seed must be a whole number from 0 to 2^${bits} - 1, but it is ${seed}`);
+  return BigInt(seed);
+}
+
 /// PyTorch's generator after torch.manual_seed(seed): the same calls in the same order draw the same numbers.
 class TorchGenerator extends Handle {
   constructor(seed) {
-    super((call, result) => library.web_torch_create(BigInt(seed), result), library.web_torch_destroy);
+    super((call, result) => library.web_torch_create(seedOf("TorchGenerator", seed, 64), result), library.web_torch_destroy);
   }
 
   draw(distribution, shape, a = 0, b = 0) {
@@ -63,7 +71,8 @@ class TorchGenerator extends Handle {
 /// NumPy's generator after np.random.seed(seed).
 class NumpyRandomState extends Handle {
   constructor(seed) {
-    super((call, result) => library.web_numpy_create(Number(seed), result), library.web_numpy_destroy);
+    super((call, result) => library.web_numpy_create(Number(seedOf("NumpyRandomState", seed, 32)), result),
+      library.web_numpy_destroy);
   }
 
   draw(distribution, shape, low = 0, high = 0) {

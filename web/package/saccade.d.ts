@@ -222,7 +222,8 @@ export function matmul(a: TensorLike, b: TensorLike): Tensor;
  * that exp() overflows from 710 on and gives NaN; "sum" divides by the sum. */
 export function softmax(scores: TensorLike, kind?: "softmax" | "naive" | "sum"): Tensor;
 
-/** PyTorch's generator on CPUs after torch.manual_seed(seed): the same calls in the same order draw the same numbers, f32. */
+/** PyTorch's generator on CPUs after torch.manual_seed(seed), a whole number of 64 bits: the same calls in the same order draw the same
+ * numbers, f32. */
 export class TorchGenerator {
   constructor(seed: number | bigint);
   /** torch.rand(shape): in [0, 1). */
@@ -238,7 +239,7 @@ export class TorchGenerator {
   dispose(): void;
 }
 
-/** NumPy's legacy generator after np.random.seed(seed), a number of 32 bits. */
+/** NumPy's legacy generator after np.random.seed(seed), a whole number of 32 bits. */
 export class NumpyRandomState {
   constructor(seed: number);
   /** np.random.randint(low, high, size=shape): i64 in [low, high). */
