@@ -50,7 +50,8 @@ struct PageSequence {
   std::vector<std::string> tokens{};
   /// The text before each token that belongs to no token, such as a space; empty: none.
   std::vector<std::string> gaps{};
-  /// Which tokens are the same, for induction scores; empty: those with the same text.
+  /// Which tokens are the same, for induction scores; empty: those with the same text, which patches of a picture
+  /// do not have.
   std::vector<std::int64_t> ids{};
   /// The word that each token is a part of, so that tokens of a word can be merged; empty: each token is a word.
   std::vector<std::int64_t> words{};
@@ -63,7 +64,7 @@ struct PageSequence {
 /// Heads that attend from one sequence to another: those of a model, of its encoder, or of one of two models being
 /// compared.
 struct PagePart {
-  std::string name{};                          ///< required if there are several
+  std::string name{};                          ///< empty: the page's title, if there are several parts
   PageSequence queries{};                      ///< the sequence that attends
   PageSequence keys{};                         ///< without tokens: self-attention over `queries`
   std::int64_t num_layers = 0, num_heads = 0;  ///< heads: of each layer

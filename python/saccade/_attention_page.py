@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from . import _core
 from ._arguments import shown
 from ._arrays import as_array, is_torch
+from ._image import pixels_of, png_of
 
 NOTEBOOK_SIZE = 4_000_000
 # What the element around a page does there: it hides the sentence above it, and tells the page whether the host's text
@@ -62,6 +64,8 @@ class Page:
         special: Sequence[bool] | None = None,
         words: Sequence[int | None] | None = None,
         key_seconds: float = 0.0,
+        image: Any = None,
+        patches: tuple[int, int] | None = None,
         kv_heads: int = 0,
         maps: Mapping[str, Any] | None = None,
     ) -> Page:
@@ -73,11 +77,15 @@ class Page:
         :param tokens: the text of each query; default: positions.
         :param key_tokens: that of each key, where keys are of another sequence; default: ``tokens``, if there are as
             many keys as queries.
-        :param name: of this part, needed if there are several.
+        :param name: of this part; default: the page's title, if there are several.
         :param special: which of ``tokens`` are not part of the text, such as [CLS], so that they can be hidden.
         :param words: the number of the word that each of ``tokens`` is a part of, or None, so that pieces can be
             merged (``word_ids()`` of ``transformers``).
         :param key_seconds: of sound: how long a key lasts.
+        :param image: the picture that the tokens are patches of: a picture of Pillow, or uint8 [height, width, 3]. Only
+            for attention of a sequence to itself.
+        :param patches: (rows, columns) of patches. They are the last tokens, row after row; tokens before them, such as
+            [CLS], are no patches. Default: a square of patches, after at most one other token.
         :param kv_heads: heads of keys and values, if several query heads share one; 0: as many as query heads.
         :param maps: matrices over all heads by name, [seqlen_q, seqlen_k]: gradient times attention, for example.
         :raises ValueError: for shapes and labels that do not fit; names the argument.
@@ -85,9 +93,19 @@ class Page:
         layers = _layers(weights)
         heads, rows, keys = layers[0].shape
         attends_to_itself = key_tokens is None and rows == keys and key_seconds == 0.0
+        queries = _sequence(tokens, rows, "tokens", special, words)
+        if image is not None:
+            if not attends_to_itself:
+                raise ValueError("image: expected attention of a sequence to itself, got keys of another one")
+            grid = _grid(patches, rows)
+            queries["image"] = (png_of(pixels_of(image)), *grid)
+            if tokens is None:  # patches need no names
+                queries["tokens"][grid[2] :] = [""] * (rows - grid[2])
+        elif patches is not None:
+            raise ValueError("patches: expected an image too")
         part = {
             "name": _text(name, "name"),
-            "queries": _sequence(tokens, rows, "tokens", special, words),
+            "queries": queries,
             "keys": None if attends_to_itself else _sequence(key_tokens, keys, "key_tokens", seconds=key_seconds),
             "num_layers": len(layers),
             "num_heads": heads,
@@ -236,6 +254,24 @@ def _layers(weights: Any) -> list[np.ndarray]:
     if not layers:
         raise ValueError("weights: expected at least one layer, got none")
     return layers
+
+
+def _grid(patches: Any, tokens: int) -> tuple[int, int, int]:
+    """Rows and columns of patches, and the first token that is one."""
+    if patches is None:
+        side = math.isqrt(tokens)
+        if tokens - side * side > 1:
+            raise ValueError(f"patches: expected (rows, columns), because {tokens} tokens are no square of patches")
+        patches = (side, side)
+    if (
+        not isinstance(patches, (list, tuple))
+        or len(patches) != 2
+        or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 1 <= n <= tokens for n in patches)
+        or patches[0] * patches[1] > tokens
+    ):
+        raise ValueError(f"patches: expected (rows, columns) of at most {tokens} tokens, got {patches!r}")
+    rows, columns = (int(n) for n in patches)
+    return rows, columns, tokens - rows * columns
 
 
 def _sequence(

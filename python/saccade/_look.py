@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +11,7 @@ import numpy as np
 from . import _core
 from ._arrays import as_array
 from ._attention_page import Page
+from ._image import pixels_of, png_of
 from ._options import warn_deprecated
 
 
@@ -75,14 +74,14 @@ def look(
         )
     if isinstance(max_size, bool) or not isinstance(max_size, int) or not 0 < max_size < 2**62:
         raise ValueError(f"max_size: expected a number of bytes, got {max_size!r}")
-    pixels = None if image is None else _pixels(image)
+    pixels = None if image is None else pixels_of(image)
     page = _core.look(
         model=_folder(model, "model"),
         text=_optional_text(text, "text"),
         pair=_optional_text(pair, "pair"),
         target=_optional_text(target, "target"),
         rgb=pixels,
-        png=b"" if pixels is None else _png(pixels),
+        png=b"" if pixels is None else png_of(pixels),
         sound=None if audio is None else _samples(audio),
         other_model=None if other_model is None else _folder(other_model, "other_model"),
         other_text=_optional_text(other_text, "other_text"),
@@ -131,26 +130,6 @@ def _tile(tile: Any) -> list[int]:
             raise ValueError(f"tiles: expected {meaning}, neither empty, got {part!r}")
         result += [part.start, part.stop - 1]
     return result
-
-
-def _pixels(image: Any) -> np.ndarray:
-    convert = getattr(image, "convert", None)
-    array = np.asarray(convert("RGB") if callable(convert) else image)  # Pillow's pictures may have other modes
-    if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8 or array.size == 0:
-        raise ValueError(f"image: expected uint8 [height, width, 3], got {array.dtype} {list(array.shape)}")
-    return np.ascontiguousarray(array)
-
-
-def _png(pixels: np.ndarray) -> bytes:
-    """The pixels as a PNG file, which the page shows."""
-    height, width, _ = pixels.shape
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    rows = b"".join(b"\0" + row.tobytes() for row in pixels)  # each row begins with its filter: none
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def _samples(audio: Any) -> np.ndarray:

@@ -24,11 +24,23 @@ TensorView view_of(const Weights& weights) {
   return TensorView(weights.data(), DType::f32, shape);
 }
 
+/// (the bytes of a PNG file, rows, columns, first patch)
+PageImage image_of(const nb::dict& given) {
+  if (!given.contains("image")) return {};
+  const auto image = nb::cast<nb::tuple>(given["image"]);
+  const auto png = nb::cast<nb::bytes>(image[0]);
+  return {.png = std::string(png.c_str(), png.size()),
+          .rows = nb::cast<std::int64_t>(image[1]),
+          .columns = nb::cast<std::int64_t>(image[2]),
+          .first = nb::cast<std::int64_t>(image[3])};
+}
+
 PageSequence sequence_of(const nb::dict& given) {
   return {.tokens = nb::cast<std::vector<std::string>>(given["tokens"]),
           .gaps = nb::cast<std::vector<std::string>>(given["gaps"]),
           .words = nb::cast<std::vector<std::int64_t>>(given["words"]),
           .special = nb::cast<std::vector<bool>>(given["special"]),
+          .image = image_of(given),
           .seconds = nb::cast<double>(given["seconds"])};
 }
 

@@ -43,7 +43,7 @@ def test_compares_and_shows_what_an_answer_rests_on():
 
 def test_more_parts_may_be_added():
     page = saccade.look(ENCODER, "A mask.").add(np.full((2, 4, 3, 3), 1 / 3), name="other")
-    assert [own["name"] for own in index(page)["parts"]] == ["", "other"]
+    assert [own["name"] for own in index(page)["parts"]] == ["text-encoder", "other"]
 
 
 def test_shows_pictures():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import saccade
 
+PICTURE = np.zeros((2, 2, 3), np.uint8)
 TOKENS = ["Your", "\u0120journey", "</script>", "旅"]
 
 
@@ -63,6 +64,27 @@ def test_has_several_parts():
     assert [own["name"] for own in parts] == ["encoder", "cross"]
     assert parts[0]["maps"] == ["gradient"] and part(page.html(), "map-0-0") == bytes([239] * 16)
     assert parts[1]["keys"]["seconds"] == 0.02 and len(parts[1]["keys"]["tokens"]) == 7
+
+
+def test_shows_a_picture_whose_patches_are_tokens():
+    picture = np.zeros((4, 6, 3), np.uint8)
+    picture[1, 2] = 255, 128, 0
+    page = saccade.Page("patches")
+    page.add(weights(rows=5, keys=5), image=picture, name="square")
+    page.add(weights(rows=8, keys=8), list("ab123456"), image=picture, patches=(2, 3), name="wide")
+    square, wide = (own["queries"] for own in index(page)["parts"])
+    assert square["tokens"] == ["0", "", "", "", ""] and wide["tokens"] == list("ab123456")
+    image = {key: square["image"][key] for key in ("rows", "columns", "first")}
+    assert image == {"rows": 2, "columns": 2, "first": 1}
+    assert [wide["image"][key] for key in ("rows", "columns", "first")] == [2, 3, 2]
+    assert square["image"]["source"].startswith("data:image/png;base64,iVBORw0KGgo")
+    page = saccade.page(weights(rows=8, keys=8), image=picture, patches=(2, 4), title="one")
+    page.add(weights(rows=8, keys=8), list("abcabcab"), name="two")
+    patches, letters = index(page)["parts"]
+    assert (patches["name"], letters["name"]) == ("one", "two")
+    induction = 3  # of the statistics
+    assert all(each[induction] is None for each in patches["statistics"])
+    assert all(each[induction] is not None for each in letters["statistics"])
 
 
 def test_is_saved(tmp_path):
@@ -149,6 +171,12 @@ def test_a_frame_refuses_what_does_not_fit(arguments):
         ({"maps": {"a": np.ones((2, 2))}}, r"maps\['a'\]: expected shape \(4, 4\), got \(2, 2\)"),
         ({"max_size": 0}, "max_size: expected a number of bytes, got 0"),
         ({"title": 3}, "title: expected a str, got int"),
+        ({"image": np.zeros((4, 4))}, r"image: expected uint8 \[height, width, 3\], got float64 \[4, 4\]"),
+        ({"image": PICTURE, "patches": (3, 2)}, r"patches: expected \(rows, columns\) of at most 4 tokens, got \(3, 2\)"),
+        ({"image": PICTURE, "patches": 2}, r"patches: expected \(rows, columns\) of at most 4 tokens, got 2"),
+        ({"image": PICTURE, "key_tokens": TOKENS}, "image: expected attention of a sequence to itself"),
+        ({"weights": np.ones((1, 1, 7, 7)), "image": PICTURE}, "patches: expected .rows, columns., because 7 tokens"),
+        ({"patches": (2, 2)}, "patches: expected an image too"),
         ({"key_seconds": -1}, "key_seconds: expected a number of seconds, got -1"),
     ],
 )

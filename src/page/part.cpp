@@ -92,9 +92,11 @@ StoredPart::StoredPart(const PagePart& part, std::size_t number) : part_(part), 
   if (part.is_causal && !attends_to_itself()) refuse(kPage, "is_causal is for queries that attend to themselves");
   if (part_.num_kv_heads == 0) part_.num_kv_heads = part.num_heads;
   if (part_.queries.ids.empty()) {
-    std::map<std::string, std::int64_t> ids;
-    for (const std::string& token : part.queries.tokens)
-      part_.queries.ids.push_back(ids.emplace(token, std::ssize(ids)).first->second);
+    std::map<std::string, std::int64_t> first;
+    for (const std::string& token : part.queries.tokens) {
+      const std::int64_t id = std::ssize(part_.queries.ids);
+      part_.queries.ids.push_back(token.empty() ? id : first.emplace(token, id).first->second);
+    }
   }
   thumbnail_rows_ = std::min<std::int64_t>(std::ssize(part_.queries.tokens), kThumbnail);
   thumbnail_columns_ = std::min<std::int64_t>(std::ssize(keys().tokens), kThumbnail);

@@ -65,6 +65,9 @@ Element AttentionPage::State::index(const Selection& selection) const {
   Json list = Json::array();
   for (std::size_t i = 0; i < parts.size(); ++i)
     list.push_back(parts[i].index(selection.kept[i], selection.detailed[i]));
+  if (list.size() > 1)
+    for (Json& part : list)
+      if (part["name"] == "") part["name"] = options.title;
   Json index{{"title", options.title}, {"sequence", options.is_sequence}, {"parts", list}};
   if (model) index["model"] = model->about;
   return {"index", deflated(bytes_of(index.dump(-1, ' ', false, Json::error_handler_t::replace)))};
