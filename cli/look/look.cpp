@@ -12,7 +12,10 @@ namespace {
 
 /// Refuses arguments with which --live would have no effect, or which the page would not follow.
 void check_live(const LookArguments& arguments) {
-  if (!arguments.live) return;
+  if (!arguments.live) {
+    if (arguments.live_weights) refuse("--live-weights needs --live");
+    return;
+  }
   if (!wants_page(arguments))
     refuse("--live needs -o PAGE.html{}", arguments.text || arguments.image || arguments.audio
                                               ? ", the page that carries the model"
@@ -89,6 +92,12 @@ void add_options(Command command, LookArguments& arguments) {
                    "With --ablate: put the mean of a head's output in its place, not zeros");
   command.add_flag("--live", arguments.live,
                    "Put the model into the page: its reader runs it on other texts, and switches heads off");
+  command
+      .add_option("--live-weights", arguments.live_weights,
+                  "With --live: the weights in the page, f16 [f16], or int8 in half the room; file: none, and the "
+                  "reader chooses the model's file")
+      .type_name("TYPE")
+      .one_of({"f16", "int8", "file"});
   add_integer(command, "--threads", arguments.threads, "Threads; 0: all of the machine [0]", 0);
   command.add_flag("--json", arguments.json,
                    "Print the ablation, or what the heads of a training run do, as JSON");

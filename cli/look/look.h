@@ -20,6 +20,7 @@ struct LookArguments {
   std::optional<std::string> text, pair, image, audio, target;
   std::optional<std::string> other_model, other_text;
   std::optional<std::string> output, title;
+  std::optional<std::string> live_weights;  // f16, int8 or file
   std::optional<double> max_size;
   std::optional<std::int64_t> threads;
   std::vector<std::string> ablated, details, tiles;
@@ -40,14 +41,16 @@ std::vector<std::int64_t> tokens_of_saved(const SavedModel& saved, const LookArg
 /// "L17H4"; `option` for messages. Throws std::invalid_argument.
 HeadPlace head_place(const std::string& name, const std::string& option);
 
-/// A model's weights as f16, and the largest difference of one from the original, as a share of the largest in its
-/// tensor.
-struct HalfWeights {
-  Safetensors weights{};
+/// A model's weights as a page carries them: matrices as f16, or as int8 with a scale for each row (quantize.h),
+/// which is a tensor of its own; vectors as f16.
+struct PageWeights {
+  Safetensors tensors{};
+  std::string type{};  // "f16" or "int8"
+  /// The largest difference of a weight from the original, as a share of the largest in its tensor.
   double error = 0.0;
 };
-/// Throws std::invalid_argument, naming the tensor, for a weight that f16 does not have.
-HalfWeights half_weights(const std::map<std::string, Tensor>& weights);
+/// `type`: "f16" or "int8". Throws std::invalid_argument, naming the tensor, for a weight that f16 does not have.
+PageWeights page_weights(const std::map<std::string, Tensor>& weights, const std::string& type);
 
 /// Writes the page to --output; with --live a note says its size first.
 void write_page(const LookArguments& arguments, const AttentionPage& page);

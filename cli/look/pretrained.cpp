@@ -66,24 +66,34 @@ void check_can_carry(const ModelSizes& sizes, const std::optional<std::string>& 
   if (text->empty()) refuse("--live: --text is empty, but the page begins with it");
 }
 
-/// Makes the page carry the model.
-void carry_model(AttentionPage& page, const PretrainedModel& pretrained, const std::string& text) {
+/// Makes the page carry the model, or all but its weights.
+void carry_model(AttentionPage& page, const PretrainedModel& pretrained, const std::string& text,
+                 const std::string& live_weights) {
   const ModelSizes& sizes = pretrained.model().sizes();
-  const HalfWeights half = half_weights(weights_of(pretrained.folder()));
   const auto file = [&](const char* name) {
     const std::vector<std::byte> content = read_file(pretrained.folder() / name);
     return std::string(reinterpret_cast<const char*>(content.data()), content.size());
   };
-  page.set_model(
-      {.files = {{"config.json", file("config.json")}, {"model.safetensors", safetensors_bytes(half.weights)}},
-       .num_heads = sizes.num_heads,
-       .vocab_size = sizes.vocab_size,
-       .max_length = sizes.max_length > 0 ? sizes.max_length : kLookMaxMapTokens,  // 0: no limit
-       .tokens = PageTokens::word_pieces,
-       .word_pieces = file("tokenizer.json"),
-       .text = text,
-       .weight_type = "f16",
-       .weight_error = half.error});
+  PageModel model{.files = {{"config.json", file("config.json")}},
+                  .num_heads = sizes.num_heads,
+                  .vocab_size = sizes.vocab_size,
+                  .max_length = sizes.max_length > 0 ? sizes.max_length : kLookMaxMapTokens,  // 0: no limit
+                  .tokens = PageTokens::word_pieces,
+                  .word_pieces = file("tokenizer.json"),
+                  .text = text};
+  if (live_weights == "file") {
+    const std::filesystem::path weights = pretrained.folder() / "model.safetensors";
+    std::error_code missing;
+    model.asked_size = std::filesystem::file_size(weights, missing);
+    if (missing)
+      refuse("--live-weights file: the folder has no model.safetensors, which the page's reader would choose");
+    model.asked_file = weights.filename().string();
+  } else {
+    const PageWeights weights = page_weights(weights_of(pretrained.folder()), live_weights);
+    model.files.emplace_back("model.safetensors", safetensors_bytes(weights.tensors));
+    model.weight_type = weights.type, model.weight_error = weights.error;
+  }
+  page.set_model(model);
 }
 
 }  // namespace
@@ -114,7 +124,7 @@ void look_at_pretrained(const LookArguments& arguments) {
   };
   AttentionPage page = look(readings, options);
   bar.reset();
-  if (arguments.live) carry_model(page, first, *input.text);
+  if (arguments.live) carry_model(page, first, *input.text, arguments.live_weights.value_or("f16"));
   write_page(arguments, page);
 }
 

@@ -43,9 +43,10 @@ void add_model(AttentionPage& page, const SavedModel& saved, const std::string& 
 }
 
 /// Makes the page carry the model.
-void carry_model(AttentionPage& page, const SavedModel& saved, const std::vector<std::int64_t>& tokens) {
+void carry_model(AttentionPage& page, const SavedModel& saved, const std::vector<std::int64_t>& tokens,
+                 const std::string& live_weights) {
   const GPTModelOptions& sizes = saved.model->options();
-  const HalfWeights half = half_weights(saved.model->state_dict());
+  const PageWeights weights = page_weights(saved.model->state_dict(), live_weights);
   // Without a letter at the end that the model's length has cut: it would be another one in the page.
   const std::vector<std::string> labels = saved.labels_of(tokens);
   std::size_t count = labels.size();
@@ -54,14 +55,14 @@ void carry_model(AttentionPage& page, const SavedModel& saved, const std::vector
   std::string text;
   for (std::size_t i = 0; i < count; ++i) text += saved.text_of(tokens[i]);
   if (saved.tokens == TokenKind::numbers) text.pop_back();  // the space after the last number
-  page.set_model({.files = {{"model.safetensors", safetensors_bytes(half.weights)}},
+  page.set_model({.files = {{"model.safetensors", safetensors_bytes(weights.tensors)}},
                   .num_heads = sizes.num_heads,
                   .vocab_size = sizes.vocab_size,
                   .max_length = sizes.context_length,
                   .tokens = saved.tokens == TokenKind::bytes ? PageTokens::bytes : PageTokens::numbers,
                   .text = text,
-                  .weight_type = "f16",
-                  .weight_error = half.error});
+                  .weight_type = weights.type,
+                  .weight_error = weights.error});
 }
 
 }  // namespace
@@ -107,7 +108,11 @@ void look_at_saved(const LookArguments& arguments) {
        .is_sequence = models.size() > 1});
   for (const auto& [step, file] : models)
     add_model(page, load_model(file), step < 0 ? "" : fmt::format("step {}", step), tokens);
-  if (arguments.live) carry_model(page, last, tokens);
+  if (arguments.live) {
+    if (arguments.live_weights == "file")
+      refuse("--live-weights file is for folders of Hugging Face models; pages carry models of saccade train");
+    carry_model(page, last, tokens, arguments.live_weights.value_or("f16"));
+  }
   write_page(arguments, page);
 }
 

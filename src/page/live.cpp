@@ -114,6 +114,7 @@ LiveModel live_model_of(const PageModel& model) {
                 {"tokens", kTokens[static_cast<std::size_t>(model.tokens)]},
                 {"text", model.text},
                 {"weights", {{"dtype", model.weight_type}, {"error", percent(model.weight_error)}}}};
+  if (!model.asked_file.empty()) live.about["asked"] = {{"name", model.asked_file}, {"size", model.asked_size}};
   if (model.tokens == PageTokens::word_pieces)
     live.about["wordPieces"] = word_pieces_of(model.word_pieces, model.vocab_size);
   return live;

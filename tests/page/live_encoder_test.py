@@ -62,52 +62,101 @@ def paint_words(browser):
     browser.evaluate("(setPainting(false), choose({ words: 0 }), redraw())")
 
 
+def written(name, *options):
+    """A page, and what the command says of it."""
+    page = FOLDER / name
+    command = [SACCADE, "look", "--model", MODEL, "--text", TEXT, "--live", *options, "-o", page]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr.strip()
+    print(f"        {said}")
+    return page, said
+
+
+def start(browser, page):
+    browser.open(page.as_uri())
+    browser.wait("document.documentElement.dataset.live === 'yes'", 60)
+
+
+def cosines(browser, rule, what):
+    """Switches heads off on several texts, as the command does. Returns the milliseconds of each."""
+    change = "(text, head, by) => { live.edits.clear(); if (by) live.edits.set(head, { by }); const begin = performance.now(); setText(text);"
+    change += " return [cosine(live.before.embedding, live.now.embedding), performance.now() - begin, $('live-problem').textContent]; }"
+    times, apart = [], []
+    for text in (TEXT, TEXTS[0], TEXTS[3]):
+        for head, name in ((5, "L0H5"), (26, "L2H2"), (71, "L5H11")):
+            for by, more in (("zero", ()), ("mean", ("--mean",))):
+                value, time, problem = browser.evaluate(f"({change})({json.dumps(text)}, {head}, '{by}')")
+                apart.append(abs(value - cosine_of(text, name, *more)) if not problem else 1.0)
+                times.append(time)
+    check(max(apart) < rule, f"{what}: 18 cosines are within {max(apart):.1e} of the command's")
+    return times
+
+
+def end(browser, page):
+    faults = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled")
+    problems = [each for each in browser.events if each.get("method") in faults]
+    check(not problems, f"no errors in the console: {problems}")
+    check(browser.requests() == [page.as_uri()], "nothing is fetched")
+
+
+def test_f16(browser):
+    page, said = written("f16.html")
+    check("the page carries the model and what runs it" in said, "the command says the size")
+    start(browser, page)
+    ours, first = browser.evaluate("[part().queries.tokens, data.index.parts[0].queries.tokens]")
+    check(ours == first, f"the first text's tokens are those of the file: {ours}")
+    tokenizer = Tokenizer.from_file(str(pathlib.Path(MODEL) / "tokenizer.json"))
+    tokenizer.no_padding(), tokenizer.no_truncation()
+    for text in TEXTS:
+        tokens = browser.evaluate(f"sequenceOf({json.dumps(text)}).tokens")
+        check(tokens == tokenizer.encode(text).ids, f"tokens of {text[:40]!r}")
+    paint_words(browser)
+    times = sorted(cosines(browser, 1e-4, "f16"))
+    middle = times[len(times) // 2]
+    check(middle < 1000, f"a new text to all heads, twice: {times[0]:.0f} ms (best), {middle:.0f} (median)")
+    end(browser, page)
+    return page.stat().st_size
+
+
+def test_int8(browser, size_of_f16):
+    page, _ = written("int8.html", "--live-weights", "int8")
+    check(page.stat().st_size < 0.6 * size_of_f16, f"{page.stat().st_size / size_of_f16:.2f} of the size with f16")
+    start(browser, page)
+    note = browser.evaluate("$('live-note').textContent")
+    check("Weights as int8, within 0.39 %" in note, f"the page says which weights it has: {note}")
+    cosines(browser, 5e-3, "int8")
+    end(browser, page)
+
+
+def test_file(browser):
+    page, said = written("file.html", "--live-weights", "file")
+    check("the model but for its weights" in said and page.stat().st_size < 3e6, "the page has no weights")
+    browser.open(page.as_uri())
+    browser.wait("!!document.querySelector('#live-file')", 60)
+    asked = browser.evaluate("document.querySelector('#live-file').labels[0].textContent")
+    check("choose its file model.safetensors (" in asked, f"the page asks: {asked}")
+
+    def choose(file):
+        document = browser.call("DOM.getDocument")["root"]["nodeId"]
+        node = browser.call("DOM.querySelector", nodeId=document, selector="#live-file")["nodeId"]
+        browser.call("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
+
+    choose(pathlib.Path(MODEL).resolve() / "config.json")
+    browser.wait("$('live-wrong').textContent")
+    wrong = browser.evaluate("$('live-wrong').textContent")
+    check(wrong.startswith("config.json has ") and "the model's file has" in wrong, f"another file is refused: {wrong}")
+    choose(pathlib.Path(MODEL).resolve() / "model.safetensors")
+    browser.wait("document.documentElement.dataset.live === 'yes'", 60)
+    check("Weights of the file that you chose." in browser.evaluate("$('live-note').textContent"), "it says whose weights")
+    cosines(browser, 1e-5, "the model's own file")
+    end(browser, page)
+
+
 def main():
-    page = FOLDER / "live.html"
-    written = subprocess.run(
-        [SACCADE, "look", "--model", MODEL, "--text", TEXT, "--live", "-o", page],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    check("the page carries the model and what runs it" in written.stderr, written.stderr.strip())
-    print(f"        {page.stat().st_size / 1e6:.1f} MB")
     browser = Browser(CHROMIUM)
     try:
-        browser.open(page.as_uri())
-        browser.wait("document.documentElement.dataset.live === 'yes'", 60)
-        check(browser.requests() == [page.as_uri()], "nothing is fetched")
-        ours, first = browser.evaluate("[part().queries.tokens, data.index.parts[0].queries.tokens]")
-        check(ours == first, f"the first text's tokens are those of the file: {ours}")
-        tokenizer = Tokenizer.from_file(str(pathlib.Path(MODEL) / "tokenizer.json"))
-        tokenizer.no_padding(), tokenizer.no_truncation()
-        for text in TEXTS:
-            tokens = browser.evaluate(f"sequenceOf({json.dumps(text)}).tokens")
-            check(tokens == tokenizer.encode(text).ids, f"tokens of {text[:40]!r}")
-        paint_words(browser)
-        change = "(text, head, by) => { live.edits.clear(); if (by) live.edits.set(head, { by }); const begin = performance.now(); setText(text);"
-        change += " return [cosine(live.before.embedding, live.now.embedding), performance.now() - begin, $('live-problem').textContent]; }"
-        times = []
-        for text in (TEXT, TEXTS[0], TEXTS[3]):
-            for head, name in ((5, "L0H5"), (26, "L2H2"), (71, "L5H11")):
-                for by, more in (("zero", ()), ("mean", ("--mean",))):
-                    value, time, problem = browser.evaluate(f"({change})({json.dumps(text)}, {head}, '{by}')")
-                    native = cosine_of(text, name, *more)
-                    check(
-                        abs(value - native) < 1e-4 and not problem,
-                        f"{name}, {by}: cosine {value:.6f}, native {native:.6f}",
-                    )
-                    times.append(time)
-        check(
-            sorted(times)[len(times) // 2] < 1000,
-            f"a new text to all heads, twice: {min(times):.0f} ms (best), {sorted(times)[len(times) // 2]:.0f} (median)",
-        )
-        problems = [
-            each
-            for each in browser.events
-            if each.get("method") in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled")
-        ]
-        check(not problems, f"no errors in the console: {problems}")
+        size = test_f16(browser)
+        test_int8(browser, size)
+        test_file(browser)
     finally:
         browser.close()
     if failures:

@@ -7,9 +7,41 @@ async function loadModel() {
   live.library = await globalThis.saccadeLibrary;
   const files = {};
   for (const [i, name] of live.about.files.entries()) files[name] = await unpack("model-" + i);
-  const { GPTModel, Model, parseSafetensors } = live.library;
+  if (live.about.asked) files[live.about.asked.name] = await askForFile(live.about.asked);
+  const { GPTModel, Model, parseSafetensors, toSafetensors } = live.library, weights = files["model.safetensors"];
   live.isEncoder = "config.json" in files;
-  live.model = live.isEncoder ? new Model(files) : GPTModel.fromStateDict(parseSafetensors(files["model.safetensors"]), live.about.heads);
+  if (live.about.weights.dtype === "int8") {
+    const tensors = dequantized(parseSafetensors(weights));
+    live.model = live.isEncoder ? new Model({ ...files, "model.safetensors": toSafetensors(tensors) }) : GPTModel.fromStateDict(tensors, live.about.heads);
+  } else live.model = live.isEncoder ? new Model(files) : GPTModel.fromStateDict(parseSafetensors(weights), live.about.heads);
+}
+// Tensors of int8 times the scales of their rows, as f32.
+function dequantized(tensors) {
+  const found = {}, { Tensor } = live.library, isScale = (name) => name.endsWith(".scale") && tensors[name.slice(0, -6)]?.dtype === "i8";
+  for (const [name, tensor] of Object.entries(tensors)) {
+    if (isScale(name)) continue;
+    found[name] = tensor;
+    if (tensor.dtype !== "i8") continue;
+    const numbers = new Float32Array(tensor.data.length), width = tensor.shape[tensor.shape.length - 1], scales = tensors[name + ".scale"].data;
+    for (let i = 0; i < numbers.length; ++i) numbers[i] = tensor.data[i] * scales[Math.floor(i / width)];
+    found[name] = new Tensor(numbers, tensor.shape);
+  }
+  return found;
+}
+// Waits until the reader has chosen the file with the weights, which never leaves the page.
+function askForFile({ name, size }) {
+  return new Promise((resolve) => {
+    const problem = make("p", { id: "live-wrong", role: "alert" }), told = make("span", { className: "say" });
+    const input = make("input", { id: "live-file", type: "file", accept: ".safetensors", onchange: async () => {
+      const [file] = input.files;
+      if (!file) return;
+      if (file.size !== size) problem.textContent = say("otherFile", { name: file.name, size: file.size, wanted: size });
+      else problem.textContent = say("reading"), resolve(new Uint8Array(await file.arrayBuffer()));
+    } });
+    const show = () => { told.textContent = say("askFile", { name, megabytes: (size / 1e6).toFixed(1) }) + " "; };
+    listeners.push(show), show();
+    $("live").replaceChildren(make("div", { className: "hand" }, make("label", {}, told, input), problem));
+  });
 }
 
 // One pass: the weights of each head, [layers][heads n n], and what the model says: the next tokens of a decoder, the

@@ -7,6 +7,7 @@ Object.assign(TEXTS, {
   noDetailsLive: ["Of your text the page has the weights only, not the queries and keys that this view needs.", "对于你的文本，本页只有权重，没有此视图所需的查询与键。"],
   embedding: ["The text's embedding: cosine", "文本嵌入的余弦相似度"], withAllHeads: ["with all heads as they are", "与所有头原样时相比"], withFirstText: ["with the first text", "与最初的文本相比"], expects: ["What comes next", "接下来是什么"], before: ["before", "之前"], now: ["now", "现在"], loss: ["Loss, nats a token", "损失（每词 nats）"], allTokens: ["all tokens", "所有词"], again: ["those that follow as before", "重复出现的词"], took: ["Computed in this page, in {ms} ms. ", "在本页算出，用时 {ms} 毫秒。"],
   notAToken: ["This model's tokens are numbers from 0 to {most}, not {word}.", "该模型的词是 0 到 {most} 的整数，{word} 不是。"], noTokens: ["The text has no token.", "文本中没有词。"], tooLong: ["The text has {count} tokens; this model reads {most}.", "文本有 {count} 个词；该模型最多读 {most} 个。"],
+  askFile: ["To run the model on your own text, choose its file {name} ({megabytes} MB). It stays on this computer.", "要在你自己的文本上运行模型，请选择它的文件 {name}（{megabytes} MB）。文件不会离开这台电脑。"], otherFile: ["{name} has {size} bytes, but the model's file has {wanted}.", "{name} 有 {size} 字节，而模型文件有 {wanted} 字节。"], reading: ["Reading the model…", "正在读取模型……"], weightsChosen: ["Weights of the file that you chose.", "使用你所选文件中的参数。"],
   weightsAre: ["Weights as {dtype}, within {error} of the largest in their matrix.", "模型参数以 {dtype} 保存，与原值之差不超过各矩阵最大值的 {error}。"],
 });
 const PATTERNS = ["previous", "self", "first", "even"];
@@ -103,7 +104,7 @@ function showLive() {
   if (focused >= 0) (list()[Math.min(focused, list().length - 1)] || $("live-edit")).focus();
   if (!live.now) return;
   $("live-results").replaceChildren(...(live.isEncoder ? [embeddingTable()] : [expectationTable(), lossTable()]));
-  $("live-note").textContent = say("took", { ms: live.milliseconds.toFixed(1) }) + say("weightsAre", live.about.weights);
+  $("live-note").textContent = say("took", { ms: live.milliseconds.toFixed(1) }) + (live.about.asked ? say("weightsChosen") : say("weightsAre", live.about.weights));
 }
 function expectationTable() {
   const { before, now } = live, order = [...new Set([...largestOf(Array.from(before.next), 3), ...largestOf(Array.from(now.next), 3)])];
