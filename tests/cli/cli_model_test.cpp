@@ -3,14 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <span>
 
 #include "saccade/heatmap.h"
 #include "saccade/io.h"
+#include "saccade/quantize.h"
 #include "support/cli_support.h"
 #include "support/page_parts.h"
 
@@ -292,6 +295,47 @@ TEST_F(CliModel, PutsAnEncoderIntoAPage) {
               HasSubstr("the tensor " + name + " has the weight 65521, but the page has"));
 }
 
+TEST_F(CliModel, PutsAnEncodersWeightsIntoAPageAsAsked) {
+  const auto page = [&](const std::string& model, const std::string& weights) {
+    const Outcome outcome = run({"look", "--model", model, "--text", "A causal mask.", "--live", "--live-weights",
+                                 weights, "-o", weights + ".html"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return read(weights + ".html");
+  };
+  const std::string int8 = page(encoder, "int8");
+  EXPECT_EQ(index_of(int8)["model"]["weights"]["dtype"], "int8");
+  const std::vector<std::uint8_t> file = part_of(int8, "model-1");
+  const Safetensors stored = parse_safetensors(std::as_bytes(std::span(file)));
+  const Safetensors saved = load_safetensors(encoder + "/model.safetensors");
+  int matrices = 0;
+  for (const auto& [name, tensor] : saved.tensors) {
+    const Tensor& numbers = stored.tensors.at(name);
+    if (tensor.rank() < 2) {
+      EXPECT_EQ(numbers.dtype(), is_floating(tensor.dtype()) ? DType::f16 : tensor.dtype()) << name;
+      continue;
+    }
+    const Tensor exact = Tensor::copy_of(tensor, DType::f32),
+                 again = dequantize(numbers, stored.tensors.at(name + ".scale"));
+    const std::int64_t width = tensor.shape().back();
+    for (std::int64_t i = 0; i < tensor.size(); ++i) {
+      const auto row = exact.values<float>().subspan(static_cast<std::size_t>(i / width * width),
+                                                     static_cast<std::size_t>(width));
+      float largest = 0.0f;
+      for (const float weight : row) largest = std::max(largest, std::abs(weight));
+      const auto at = static_cast<std::size_t>(i);
+      ASSERT_LE(std::abs(exact.values<float>()[at] - again.values<float>()[at]), 0.00395f * largest) << name;
+    }
+    ++matrices;
+  }
+  EXPECT_GT(matrices, 10);
+
+  const json asked = index_of(page(encoder, "file"))["model"];
+  EXPECT_EQ(asked["files"], json({"config.json"}));
+  EXPECT_EQ(asked["asked"]["name"], "model.safetensors");
+  EXPECT_EQ(asked["asked"]["size"], std::filesystem::file_size(encoder + "/model.safetensors"));
+  EXPECT_FALSE(index_of(int8)["model"].contains("asked"));
+}
+
 TEST_F(CliModel, RefusesWhatDoesNotFit) {
   const auto error = [&](std::vector<std::string> arguments) {
     const Outcome outcome = run(std::move(arguments));
@@ -322,6 +366,9 @@ TEST_F(CliModel, RefusesWhatDoesNotFit) {
     more.insert(more.begin(), {"look", "--model", encoder, "--live", "-o", "p.html"});
     return error(more);
   };
+  EXPECT_THAT(error({"look", "--model", encoder, "--text", "a", "-o", "p.html", "--live-weights", "int8"}),
+              HasSubstr("--live-weights needs --live"));
+  EXPECT_THAT(live_error({"--text", "a", "--live-weights", "int4"}), HasSubstr("--live-weights"));
   EXPECT_THAT(live_error({}), HasSubstr("--live needs --text, the text with which the page begins"));
   EXPECT_THAT(live_error({"--text", ""}), HasSubstr("--live: --text is empty"));
   EXPECT_THAT(live_error({"--text", "a", "--pair", "b"}), HasSubstr("reads one text, so --pair cannot be given"));

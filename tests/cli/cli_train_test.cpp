@@ -241,6 +241,7 @@ TEST_F(TrainCommand, PutsTheModelIntoAPage) {
     more.insert(more.begin(), {"look", "--model", "run", "--live"});
     expect_refused(run(more), message);
   };
+  refused({"--text", "4 5", "-o", "p.html", "--live-weights", "file"}, "pages carry models of saccade train");
   refused({"--text", "4 5"}, "--live needs -o PAGE.html, the page that carries the model");
   refused({"--text", "4 5", "-o", "a.svg"}, "--live needs -o PAGE.html");
   refused({"--text", "4 5", "--ablate", "L0H0"}, "--live needs -o PAGE.html");
