@@ -4,7 +4,7 @@
 
 The documentation's site has them in the chapters (prepare.py). Nothing is fetched.
 
-A place for an instrument is an element of class "live", with data-chapter and data-language. Until its scripts have
+A place for an instrument is an element of class "live", with data-instrument and data-language. Until its scripts have
 run, and where they cannot, it shows a picture of what the chapter computes.
 """
 
@@ -34,11 +34,14 @@ NOTES = {
 }
 
 
-def scripts() -> str:
-    """All instruments as one script, which waits for saccade.js."""
+def chapter_files() -> list[Path]:
+    return sorted(LIVE.glob("[0-9]_*.js"))
+
+
+def scripts(files: list[Path]) -> str:
+    """The instruments of these files as one script, which waits for saccade.js."""
     published = json.loads((ROOT / "cases/data/published_examples.json").read_text(encoding="utf-8"))
-    names = ["instrument.js", *sorted(path.name for path in LIVE.glob("[0-9]_*.js"))]
-    parts = "\n".join((LIVE / name).read_text(encoding="utf-8") for name in names)
+    parts = "\n".join(path.read_text(encoding="utf-8") for path in [LIVE / "instrument.js", *files])
     return f"(() => {{\nconst PUBLISHED = {json.dumps(published)};\n{parts}\nstartInstruments();\n}})();\n"
 
 
@@ -55,14 +58,22 @@ def style() -> str:
     return (LIVE / "live.css").read_text(encoding="utf-8")
 
 
-def place(chapter: int, language: str, picture: str) -> str:
-    """The place of an instrument; `picture` is the address of its still picture."""
-    _, *titles = STILLS[chapter]
-    title = titles[0 if language == "en" else 1]
+def place(name: str, language: str, picture: str, shows: str) -> str:
+    """The place of an instrument; `picture` is the address of its still picture, and `shows` what can be seen there."""
     return (
-        f'<div class="live" data-chapter="{chapter}" data-language="{language}">'
-        f'<img src="{picture}" alt="{title}"><p class="live-still">{NOTES[language]}</p></div>'
+        f'<div class="live" data-instrument="{name}" data-language="{language}">'
+        f'<img src="{picture}" alt="{shows}"><p class="live-still">{NOTES[language]}</p></div>'
     )
+
+
+def place_of(chapter: int, language: str, picture: str) -> str:
+    return place(str(chapter), language, picture, STILLS[chapter][1 if language == "en" else 2])
+
+
+def address_of(picture: Path) -> str:
+    """A picture as an address that contains it."""
+    kind = {".svg": "image/svg+xml", ".png": "image/png"}[picture.suffix]
+    return f"data:{kind};base64," + base64.b64encode(picture.read_bytes()).decode()
 
 
 def in_chapter(page: Path) -> str:
@@ -73,7 +84,7 @@ def in_chapter(page: Path) -> str:
     picture = f"{root}_static/live/{STILLS[chapter][0]}"
     return (
         f'<link rel="stylesheet" href="{root}_static/live/live.css">\n'
-        f"{place(chapter, language, picture)}\n"
+        f"{place_of(chapter, language, picture)}\n"
         f'<script defer src="{root}_static/live/saccade.js"></script>\n'
         f'<script defer src="{root}_static/live/live.js"></script>\n'
     )
@@ -82,18 +93,14 @@ def in_chapter(page: Path) -> str:
 def write_for_site(folder: Path) -> None:
     """The files that in_chapter() names, and the still pictures, to the folder of static files."""
     (folder / "live").mkdir(parents=True, exist_ok=True)
-    for name, text in {"live.css": style(), "saccade.js": library(), "live.js": scripts()}.items():
+    for name, text in {"live.css": style(), "saccade.js": library(), "live.js": scripts(chapter_files())}.items():
         (folder / "live" / name).write_text(text, encoding="utf-8")
     for picture, *_ in STILLS.values():
         shutil.copy(ROOT / "docs/tutorial/pictures" / picture, folder / "live")
 
 
-def page(chapter: int, language: str) -> str:
-    """A chapter's instrument as a page of its own."""
-    source = (ROOT / "docs/tutorial" / LANGUAGES[language] / chapters()[chapter - 1]).read_text(encoding="utf-8")
-    title = re.match(r"# (.*)", source)[1]
-    picture = (ROOT / "docs/tutorial/pictures" / STILLS[chapter][0]).read_bytes()
-    address = "data:image/svg+xml;base64," + base64.b64encode(picture).decode()
+def page(title: str, instrument: str, language: str, files: list[Path]) -> str:
+    """An instrument's place as a page of its own, with the scripts of these files."""
     policy = (
         "default-src 'none'; script-src 'unsafe-inline' 'wasm-unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
     )
@@ -110,29 +117,42 @@ def page(chapter: int, language: str) -> str:
 <body>
 <main>
 <h1>{title}</h1>
-{place(chapter, language, address)}
+{instrument}
 </main>
 <script>
 {library()}</script>
 <script>
-{scripts()}</script>
+{scripts(files)}</script>
 </body>
 </html>
 """
+
+
+def page_of(chapter: int, language: str) -> str:
+    source = (ROOT / "docs/tutorial" / LANGUAGES[language] / chapters()[chapter - 1]).read_text(encoding="utf-8")
+    address = address_of(ROOT / "docs/tutorial/pictures" / STILLS[chapter][0])
+    return page(re.match(r"# (.*)", source)[1], place_of(chapter, language, address), language, chapter_files())
 
 
 def chapters() -> list[str]:
     return sorted(path.name for path in (ROOT / "docs/tutorial").glob("[0-9]-*.md"))
 
 
+def write_pages(folder: Path) -> list[Path]:
+    """Each chapter's instrument in each language."""
+    files = []
+    for chapter, name in enumerate(chapters(), 1):
+        for language in LANGUAGES:
+            files.append(folder / f"{Path(name).stem}.{language}.html")
+            files[-1].write_text(page_of(chapter, language), encoding="utf-8")
+    return files
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for chapter, name in enumerate(chapters(), 1):
-        for language in LANGUAGES:
-            file = folder / f"{Path(name).stem}.{language}.html"
-            file.write_text(page(chapter, language), encoding="utf-8")
-            print(f"{file}: {file.stat().st_size} bytes")
+    for file in write_pages(folder):
+        print(f"{file}: {file.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Lays out the sources of the documentation site in the folder argv[1]; argv[2] is the command saccade, argv[3] the
-built Python package.
+built Python package, argv[4] the pages of the gallery.
 
 Pages keep their places in the repository, so that links between them stay; README.md becomes the home. A link to a
 header leads to its page of the API, and a link to any other file to a copy of it. What cannot be found ends the run.
@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gallery
 import live
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +20,7 @@ CHAPTERS = ["README", *sorted(path.stem for path in ROOT.glob("docs/tutorial/[0-
 GROUPS = {  # of the pages in docs/; a page that is in none ends the run
     "Tutorial": " ".join(f"tutorial/{name}" for name in CHAPTERS),
     "教程": " ".join(f"tutorial/zh-CN/{name}" for name in CHAPTERS),
+    "Gallery": "gallery/README",
     "Quick starts": "quickstart/cpp quickstart/pytorch quickstart/transformers quickstart/numpy "
     "quickstart/command-line quickstart/look quickstart/distributed",
     "How-to": "howto/migrate howto/padding howto/serving howto/training howto/profiling install",
@@ -116,6 +118,8 @@ def main() -> None:
         text = rewritten(page, (ROOT / page).read_text(), site)
         if "<!-- live -->\n" in text:
             text = text.replace("<!-- live -->\n", live.in_chapter(page))
+        if page == gallery.PAGE:
+            text = gallery.with_links(text, Path(sys.argv[4]))
         write(site / name, text)
     live.write_for_site(site / "_static")
     # A copy, because a built package holds links.

@@ -172,7 +172,10 @@ def test_a_frame_refuses_what_does_not_fit(arguments):
         ({"max_size": 0}, "max_size: expected a number of bytes, got 0"),
         ({"title": 3}, "title: expected a str, got int"),
         ({"image": np.zeros((4, 4))}, r"image: expected uint8 \[height, width, 3\], got float64 \[4, 4\]"),
-        ({"image": PICTURE, "patches": (3, 2)}, r"patches: expected \(rows, columns\) of at most 4 tokens, got \(3, 2\)"),
+        (
+            {"image": PICTURE, "patches": (3, 2)},
+            r"patches: expected \(rows, columns\) of at most 4 tokens, got \(3, 2\)",
+        ),
         ({"image": PICTURE, "patches": 2}, r"patches: expected \(rows, columns\) of at most 4 tokens, got 2"),
         ({"image": PICTURE, "key_tokens": TOKENS}, "image: expected attention of a sequence to itself"),
         ({"weights": np.ones((1, 1, 7, 7)), "image": PICTURE}, "patches: expected .rows, columns., because 7 tokens"),

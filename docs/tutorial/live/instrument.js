@@ -436,11 +436,11 @@ const distance = (a, b) => Math.max(...a.flat().map((value, i) => Math.abs(value
 
 /// Builds the instruments of a page, once saccade.js is there.
 async function startInstruments() {
-  const places = [...document.querySelectorAll(".live[data-chapter]")];
+  const places = [...document.querySelectorAll(".live[data-instrument]")];
   for (const place of places) {
     try {
       const ui = new Instrument(place, await globalThis.saccadeLibrary, place.dataset.language);
-      instruments[place.dataset.chapter](ui);
+      instruments[place.dataset.instrument](ui);
     } catch (error) {
       place.append(element("p", { class: "live-problem", role: "alert" }, String(error.message ?? error)));
     }
