@@ -134,7 +134,7 @@ struct PageModel {
   /// A file that the page does not carry: its reader chooses it on their own disk. Its name, such as
   /// "model.safetensors", and its size in bytes, by which the page knows it; empty: the page has all files.
   std::string asked_file{};
-  std::uint64_t asked_size = 0;
+  std::uint64_t asked_size = 0;  ///< of asked_file
 };
 
 /// Collects the heads of a page. Takes about as much memory as the file.

@@ -349,8 +349,10 @@ saccade_status saccade_options_set_score_modifier(saccade_options* options, sacc
                                                   saccade_score_block_effect effect, void* context) {
   return guarded([&] {
     constexpr std::string_view kFunction = "saccade_options_set_score_modifier";
-    auto* const set = dynamic_cast<AttentionOptionSet*>(&required(kFunction, "options", options));
-    if (set == nullptr) refuse(kFunction, "options must be of kind SACCADE_ATTENTION_OPTIONS");
-    set->set_score_functions({.modifier = modifier, .backward = backward, .effect = effect, .context = context});
+    saccade_options& given = required(kFunction, "options", options);
+    if (given.kind != AttentionOptionSet::kKind)
+      refuse(kFunction, "options must be of kind SACCADE_ATTENTION_OPTIONS");
+    static_cast<AttentionOptionSet&>(given).set_score_functions(
+        {.modifier = modifier, .backward = backward, .effect = effect, .context = context});
   });
 }

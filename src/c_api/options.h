@@ -17,9 +17,12 @@ struct saccade_options {
   /// The value of an option; empty: its default.
   using Value = std::variant<std::monostate, std::int64_t, double, std::string_view, saccade::MutableTensorView>;
 
+  explicit saccade_options(saccade_options_kind the_kind) : kind(the_kind) {}
   virtual ~saccade_options() = default;
   /// Throws std::invalid_argument.
   virtual void set(std::string_view name, const Value& value) = 0;
+
+  const saccade_options_kind kind;  // in place of run-time types, without which the library can be compiled
 };
 
 namespace saccade::c_api {
@@ -34,6 +37,9 @@ struct ScoreFunctions {
 
 class AttentionOptionSet final : public saccade_options {
  public:
+  static constexpr saccade_options_kind kKind = SACCADE_ATTENTION_OPTIONS;
+  AttentionOptionSet() : saccade_options(kKind) {}
+
   void set(std::string_view name, const Value& value) override;
   void set_score_functions(const ScoreFunctions& functions);
 
@@ -50,16 +56,22 @@ class AttentionOptionSet final : public saccade_options {
 };
 
 struct KvCacheOptionSet final : saccade_options {
+  static constexpr saccade_options_kind kKind = SACCADE_KV_CACHE_OPTIONS;
+  KvCacheOptionSet() : saccade_options(kKind) {}
   void set(std::string_view name, const Value& value) override;
   KvCacheOptions options;
 };
 
 struct InspectOptionSet final : saccade_options {
+  static constexpr saccade_options_kind kKind = SACCADE_INSPECT_OPTIONS;
+  InspectOptionSet() : saccade_options(kKind) {}
   void set(std::string_view name, const Value& value) override;
   InspectOptions options;
 };
 
 struct RopeOptionSet final : saccade_options {
+  static constexpr saccade_options_kind kKind = SACCADE_ROPE_OPTIONS;
+  RopeOptionSet() : saccade_options(kKind) {}
   void set(std::string_view name, const Value& value) override;
   RopeOptions options;
 };
@@ -70,7 +82,7 @@ const Set& options_of(std::string_view function, std::string_view name, const sa
                       std::string_view kind) {
   static const Set defaults;
   if (options == nullptr) return defaults;
-  if (const auto* const set = dynamic_cast<const Set*>(options)) return *set;
+  if (options->kind == Set::kKind) return static_cast<const Set&>(*options);
   refuse(function, name, " must be of kind ", kind);
 }
 

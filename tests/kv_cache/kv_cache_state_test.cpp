@@ -159,10 +159,10 @@ TEST(KvCacheState, HoldsWhatIsInUse) {
   EXPECT_THAT(shape(paged, "block_table"), ElementsAre(3, 5));
   const auto table = paged.tensors.at("block_table").values<std::int32_t>();
   EXPECT_THAT(table, ElementsAre(0, 1, 2, 3, 4, 0, 1, 2, 3, 5, -1, -1, -1, -1, -1));
-  for (std::int64_t row = 6; row < 16; ++row)  // rows without a token hold nothing that memory held before
-    for (const std::uint8_t byte :
-         Tensor::copy_of(paged.tensors.at("k").view().select(0, 4).slice(1, row, row + 1)).values<std::uint8_t>())
-      ASSERT_EQ(byte, 0);
+  for (std::int64_t row = 6; row < 16; ++row) {  // rows without a token hold nothing that memory held before
+    const Tensor bytes = Tensor::copy_of(paged.tensors.at("k").view().select(0, 4).slice(1, row, row + 1));
+    for (const std::uint8_t byte : bytes.values<std::uint8_t>()) ASSERT_EQ(byte, 0);
+  }
 }
 
 TEST(KvCacheState, OfPagesKeepsThemShared) {
