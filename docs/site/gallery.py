@@ -3,8 +3,8 @@
     gallery.py OUT SACCADE MODELS   writes the pages to the folder OUT; SACCADE is the command, MODELS what
                                     script/models made
 
-The code runs in OUT, where each model has a link under its name, with this Python, whose package saccade it uses. A
-section names its pages in a comment, and the run fails if one of them was not made.
+The code runs in a folder where each model has a link under its name, with this Python, whose package saccade it uses.
+A section names its pages in a comment, and the run fails if one of them was not made.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 import html
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import live
@@ -53,14 +55,14 @@ def with_links(text: str, folder: Path) -> str:
     return MARK.sub(links, text)
 
 
-def run(language: str, code: str, out: Path, environment: dict[str, str]) -> None:
+def run(language: str, code: str, folder: Path, environment: dict[str, str]) -> None:
     if language == "python":
         command = [sys.executable, "-c", code]
     else:
         lines = [line[2:] for line in code.splitlines() if line.startswith("$ ")]
         command = ["bash", "-euc", "\n".join(lines)]
     done = subprocess.run(
-        command, cwd=out, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if done.returncode != 0:
         raise SystemExit(f"{code}\nended with {done.returncode}:\n{done.stdout}")
@@ -83,22 +85,22 @@ def write_instruments(out: Path) -> None:
 def main() -> None:
     out, command, models = (Path(argument).resolve() for argument in sys.argv[1:])
     out.mkdir(parents=True, exist_ok=True)
-    links = [out / model.name for model in models.iterdir()]
-    for link in links:
-        link.unlink(missing_ok=True)
-        link.symlink_to(models / link.name)
     environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
     write_instruments(out)
-    for title, pages, text in sections():
-        for language, code in BLOCK.findall(text):
-            run(language, code, out, environment)
-        names = [name_of(page) for page in pages]
-        missing = [name for name in names if not (out / name).is_file()]
-        if missing:
-            raise SystemExit(f"{PAGE}: the code of '{title}' made no {' and no '.join(missing)}")
-        print(f"{title}: " + ", ".join(f"{name} ({(out / name).stat().st_size / 1e6:.1f} MB)" for name in names))
-    for link in links:
-        link.unlink()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for model in models.iterdir():
+            (folder / model.name).symlink_to(model)
+        for title, pages, text in sections():
+            for language, code in BLOCK.findall(text):
+                run(language, code, folder, environment)
+            for page in folder.glob("*.html"):
+                shutil.move(page, out / page.name)
+            names = [name_of(page) for page in pages]
+            missing = [name for name in names if not (out / name).is_file()]
+            if missing:
+                raise SystemExit(f"{PAGE}: the code of '{title}' made no {' and no '.join(missing)}")
+            print(f"{title}: " + ", ".join(f"{name} ({(out / name).stat().st_size / 1e6:.1f} MB)" for name in names))
 
 
 if __name__ == "__main__":
