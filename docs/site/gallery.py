@@ -50,7 +50,7 @@ def with_links(text: str, folder: Path) -> str:
 
     def links(match: re.Match) -> str:
         addresses = match[1].split()
-        return "<p>" + " · ".join(link(each, len(addresses) > 1) for each in addresses) + "</p>\n"
+        return "<p>" + " · ".join(link(each, len(addresses) > 1) for each in addresses) + "</p>\n\n"
 
     return MARK.sub(links, text)
 

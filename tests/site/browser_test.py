@@ -6,7 +6,7 @@ Nothing may be asked for but files of the site. Pictures of what was seen go to 
 import base64
 import sys
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "page"))
 from browser import Browser  # noqa: E402
@@ -21,6 +21,7 @@ PAGES = {  # what a reader must see in each
     "python": ("api/python/saccade/index.html", ["saccade.attention(", "return_lse"]),
     "command": ("command/run.html", ["saccade run", "--causal"]),
     "options": ("docs/options.html", ["window_left"]),
+    "gallery": ("docs/gallery/README.html", ["An induction head forms", "Open it", "掩码与偏置"]),
     "tutorial_1": ("docs/tutorial/1-simple-self-attention.html", ["computed", "0.4419 0.6515 0.5683", "Exercises"]),
     "tutorial_2": ("docs/tutorial/2-query-key-value.html", ["computed", "0.3061 0.8210", "Exercises"]),
     "tutorial_3": ("docs/tutorial/3-causal-mask-and-dropout.html", ["computed", "0.5517 0.4483", "Exercises"]),
@@ -54,6 +55,14 @@ def main() -> None:
         text = visit(name, address)
         for word in wanted:
             assert word in text, f"{address} does not show {word!r}"
+        if name == "gallery":
+            widths = browser.evaluate("[...document.querySelectorAll('article img')].map(each => each.naturalWidth)")
+            assert len(widths) >= 8 and min(widths) > 1000, f"pictures of the gallery: {widths}"
+            links = browser.evaluate(
+                "[...document.querySelectorAll('article p > a:not([href*=\":\"])')].map(each => each.href)"
+            )
+            missing = [link for link in links if not Path(unquote(link.partition("#")[0])[7:]).is_file()]
+            assert len(links) >= 19 and not missing, f"pages of the gallery that are not there: {missing}"
         if name.startswith("tutorial"):
             summaries = browser.evaluate("[...document.querySelectorAll('.live-summary')].map(e => e.textContent)")
             assert any("as printed" in each or "印出的相同" in each for each in summaries), (address, summaries)
