@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,16 +49,29 @@ LookOptions options_of(const LookArguments& arguments) {
   return options;
 }
 
-/// All weights of a folder as they are on disk.
+std::string file_of(const std::filesystem::path& folder, const char* name) {
+  const std::vector<std::byte> content = read_file(folder / name);
+  return std::string(reinterpret_cast<const char*>(content.data()), content.size());
+}
+
+/// All weights of a folder as they are on disk, from the files that Model::load() reads. It has read them before.
 std::map<std::string, Tensor> weights_of(const std::filesystem::path& folder) {
+  std::set<std::string> files;
+  if (exists(folder / "model.safetensors")) {
+    files.insert("model.safetensors");
+  } else {
+    const auto index = nlohmann::json::parse(file_of(folder, "model.safetensors.index.json"));
+    for (const auto& [name, file] : index["weight_map"].items()) files.insert(file.get<std::string>());
+  }
   std::map<std::string, Tensor> weights;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().extension() == ".safetensors") weights.merge(load_safetensors(entry.path()).tensors);
+  for (const std::string& file : files) weights.merge(load_safetensors(folder / file).tensors);
   return weights;
 }
 
 /// Refuses models that no page carries, and no text.
-void check_can_carry(const ModelSizes& sizes, const std::optional<std::string>& text) {
+void check_can_carry(const PretrainedModel& pretrained, const std::optional<std::string>& text,
+                     const std::string& live_weights) {
+  const ModelSizes& sizes = pretrained.model().sizes();
   if (sizes.is_causal || sizes.num_encoder_layers > 0 || sizes.image_size > 0 || sizes.num_mel_bins > 0)
     refuse(
         "--live: the model is a {}; pages carry models of saccade train, and encoders of texts with BERT's "
@@ -64,32 +79,29 @@ void check_can_carry(const ModelSizes& sizes, const std::optional<std::string>& 
         sizes.family);
   if (!text) refuse("--live needs --text, the text with which the page begins");
   if (text->empty()) refuse("--live: --text is empty, but the page begins with it");
+  if (live_weights == "file" && !exists(pretrained.folder() / "model.safetensors"))
+    refuse(
+        "--live-weights file: the folder has no model.safetensors, which the page's reader would choose; f16 and "
+        "int8 put the weights into the page");
 }
 
 /// Makes the page carry the model, or all but its weights.
 void carry_model(AttentionPage& page, const PretrainedModel& pretrained, const std::string& text,
                  const std::string& live_weights) {
   const ModelSizes& sizes = pretrained.model().sizes();
-  const auto file = [&](const char* name) {
-    const std::vector<std::byte> content = read_file(pretrained.folder() / name);
-    return std::string(reinterpret_cast<const char*>(content.data()), content.size());
-  };
-  PageModel model{.files = {{"config.json", file("config.json")}},
+  const std::filesystem::path folder = pretrained.folder();
+  PageModel model{.files = {{"config.json", file_of(folder, "config.json")}},
                   .num_heads = sizes.num_heads,
                   .vocab_size = sizes.vocab_size,
                   .max_length = sizes.max_length > 0 ? sizes.max_length : kLookMaxMapTokens,  // 0: no limit
                   .tokens = PageTokens::word_pieces,
-                  .word_pieces = file("tokenizer.json"),
+                  .word_pieces = file_of(folder, "tokenizer.json"),
                   .text = text};
   if (live_weights == "file") {
-    const std::filesystem::path weights = pretrained.folder() / "model.safetensors";
-    std::error_code missing;
-    model.asked_size = std::filesystem::file_size(weights, missing);
-    if (missing)
-      refuse("--live-weights file: the folder has no model.safetensors, which the page's reader would choose");
-    model.asked_file = weights.filename().string();
+    model.asks_for_weights = true;
+    model.files.emplace_back("model.safetensors", file_of(folder, "model.safetensors"));
   } else {
-    const PageWeights weights = page_weights(weights_of(pretrained.folder()), live_weights);
+    const PageWeights weights = page_weights(weights_of(folder), live_weights);
     model.files.emplace_back("model.safetensors", safetensors_bytes(weights.tensors));
     model.weight_type = weights.type, model.weight_error = weights.error;
   }
@@ -105,7 +117,8 @@ void look_at_pretrained(const LookArguments& arguments) {
   if (arguments.other_model) second = PretrainedModel::load(*arguments.other_model);
   LookInput input{.pair = arguments.pair, .target = arguments.target};
   if (arguments.text) input.text = text_or_standard_input(*arguments.text);
-  if (arguments.live) check_can_carry(first.model().sizes(), input.text);
+  const std::string live_weights = arguments.live_weights.value_or("f16");
+  if (arguments.live) check_can_carry(first, input.text, live_weights);
   std::optional<PngFile> picture;
   if (arguments.image) {
     picture = read_png(*arguments.image);
@@ -124,7 +137,7 @@ void look_at_pretrained(const LookArguments& arguments) {
   };
   AttentionPage page = look(readings, options);
   bar.reset();
-  if (arguments.live) carry_model(page, first, *input.text, arguments.live_weights.value_or("f16"));
+  if (arguments.live) carry_model(page, first, *input.text, live_weights);
   write_page(arguments, page);
 }
 

@@ -119,8 +119,7 @@ inline constexpr std::size_t kPageMaxModelSize = 200'000'000;
 struct PageModel {
   /// Files by name: model.safetensors of a GPTModel (gpt_model.h), or the config.json and model.safetensors of a
   /// Hugging Face folder with an encoder; together at most kPageMaxModelSize bytes. Weights of f16 take half the
-  /// room of f32. A tensor of i8 is multiplied, row by row, by a tensor of f32 [..., rows, 1] with its name and
-  /// ".scale", as quantize() makes them (quantize.h).
+  /// room of f32.
   std::vector<std::pair<std::string, std::string>> files{};
   std::int64_t num_heads = 0;               ///< of each layer
   std::int64_t vocab_size = 0;              ///< its tokens are below
@@ -128,13 +127,14 @@ struct PageModel {
   PageTokens tokens = PageTokens::numbers;  ///< how a text becomes tokens
   std::string word_pieces{};                ///< the tokenizer.json of a WordPiece tokenizer as BERT has it
   std::string text{};                       ///< the text to begin with
-  std::string weight_type{};                ///< of the checkpoint, for the reader: "f16"
+  /// Of the weights, for the reader, such as "f16". With "int8" each tensor of i8 is multiplied, row by row, by a
+  /// tensor of f32 [..., rows, 1] with its name and ".scale", as quantize() makes them (quantize.h).
+  std::string weight_type{};
   /// The largest difference of a weight from the model's own, as a share of the largest weight in its matrix.
   double weight_error = 0.0;
-  /// A file that the page does not carry: its reader chooses it on their own disk. Its name, such as
-  /// "model.safetensors", and its size in bytes, by which the page knows it; empty: the page has all files.
-  std::string asked_file{};
-  std::uint64_t asked_size = 0;  ///< of asked_file
+  /// Leave model.safetensors out: the reader chooses it on their own disk, and the page knows it by its size and
+  /// CRC-32.
+  bool asks_for_weights = false;
 };
 
 /// Collects the heads of a page. Takes about as much memory as the file.

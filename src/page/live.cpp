@@ -1,7 +1,10 @@
 #include "page/live.h"
 
+#include <zlib.h>
 #include <algorithm>
+
 #include <cstdio>
+#include <span>
 
 #include "core/check.h"
 #include "page/encode.h"
@@ -102,11 +105,18 @@ LiveModel live_model_of(const PageModel& model) {
            ", ", model.vocab_size, " and ", model.max_length);
   LiveModel live;
   Json names = Json::array();
+  Json asked;
   for (const auto& [name, bytes] : model.files) {
-    live.files.push_back({"model-" + std::to_string(names.size()),
-                          deflated({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()})});
-    names.push_back(name);
+    const std::span<const std::uint8_t> content(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+    if (model.asks_for_weights && name == "model.safetensors") {
+      asked = {{"size", content.size()}, {"crc32", crc32_z(0, content.data(), content.size())}};
+    } else {
+      live.files.push_back({"model-" + std::to_string(names.size()), deflated(content)});
+      names.push_back(name);
+    }
   }
+  if (model.asks_for_weights && asked.is_null())
+    refuse(kFunction, "asks_for_weights is set, but files has no model.safetensors");
   live.about = {{"files", names},
                 {"heads", model.num_heads},
                 {"vocabulary", model.vocab_size},
@@ -114,7 +124,7 @@ LiveModel live_model_of(const PageModel& model) {
                 {"tokens", kTokens[static_cast<std::size_t>(model.tokens)]},
                 {"text", model.text},
                 {"weights", {{"dtype", model.weight_type}, {"error", percent(model.weight_error)}}}};
-  if (!model.asked_file.empty()) live.about["asked"] = {{"name", model.asked_file}, {"size", model.asked_size}};
+  if (!asked.is_null()) live.about["asked"] = asked;
   if (model.tokens == PageTokens::word_pieces)
     live.about["wordPieces"] = word_pieces_of(model.word_pieces, model.vocab_size);
   return live;

@@ -331,9 +331,30 @@ TEST_F(CliModel, PutsAnEncodersWeightsIntoAPageAsAsked) {
 
   const json asked = index_of(page(encoder, "file"))["model"];
   EXPECT_EQ(asked["files"], json({"config.json"}));
-  EXPECT_EQ(asked["asked"]["name"], "model.safetensors");
-  EXPECT_EQ(asked["asked"]["size"], std::filesystem::file_size(encoder + "/model.safetensors"));
+  const std::string weights = read(encoder + "/model.safetensors");
+  EXPECT_EQ(asked["asked"]["size"], weights.size());
+  EXPECT_EQ(asked["asked"]["crc32"],
+            crc32_z(0, reinterpret_cast<const unsigned char*>(weights.data()), weights.size()));
   EXPECT_FALSE(index_of(int8)["model"].contains("asked"));
+
+  // Only the files that the model consists of.
+  std::filesystem::copy(encoder, path("stray"));
+  Safetensors other;
+  for (const auto& [name, tensor] : saved.tensors)
+    other.tensors.emplace(name, Tensor(tensor.dtype(), tensor.shape()));
+  save_safetensors(path("stray/adapter.safetensors"), other);
+  EXPECT_EQ(part_of(page(path("stray"), "int8"), "model-1"), file);
+
+  std::filesystem::copy(encoder, path("sharded"));
+  json map;
+  for (const auto& [name, tensor] : saved.tensors) map[name] = "part.safetensors";
+  std::filesystem::rename(path("sharded/model.safetensors"), path("sharded/part.safetensors"));
+  write("sharded/model.safetensors.index.json", json({{"weight_map", map}}).dump());
+  EXPECT_EQ(part_of(page(path("sharded"), "int8"), "model-1"), file);
+  EXPECT_THAT(
+      run({"look", "--model", path("sharded"), "--text", "a", "--live", "--live-weights", "file", "-o", "p.html"})
+          .err,
+      HasSubstr("the folder has no model.safetensors, which the page's reader would choose"));
 }
 
 TEST_F(CliModel, RefusesWhatDoesNotFit) {

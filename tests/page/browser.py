@@ -35,7 +35,7 @@ class Browser:
         self.events = []
         target = self.call("Target.createTarget", url="about:blank", browser=True)["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True, browser=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Network", "Accessibility", "DOM"):
+        for domain in ("Page", "Runtime", "Network", "Log", "Accessibility", "DOM"):
             self.call(domain + ".enable")
 
     def receive(self):

@@ -143,8 +143,23 @@ def test_file(browser):
     choose(pathlib.Path(MODEL).resolve() / "config.json")
     browser.wait("$('live-wrong').textContent")
     wrong = browser.evaluate("$('live-wrong').textContent")
-    check(wrong.startswith("config.json has ") and "the model's file has" in wrong, f"another file is refused: {wrong}")
-    choose(pathlib.Path(MODEL).resolve() / "model.safetensors")
+    check("cannot be used: config.json has " in wrong and "the model's file has" in wrong, f"another file is refused: {wrong}")
+    model = pathlib.Path(MODEL).resolve() / "model.safetensors"
+    for name, damage in (
+        ("zeros", lambda bytes: b"\0" * len(bytes)),
+        ("damage", lambda bytes: bytes[:-4_000_000] + b"\xff" * 4_000_000),
+    ):
+        (FOLDER / name).write_bytes(damage(model.read_bytes()))
+        for _ in range(2):
+            choose(FOLDER / name)
+            browser.wait("$('live-wrong').textContent.includes('not that of this page')", 60)
+            browser.evaluate("$('live-wrong').textContent = ''")
+        check(True, f"a file of the same size with {name} is refused, and can be chosen again")
+    browser.evaluate("choose({ lang: 'zh' })")
+    told = browser.evaluate("$('live').textContent")
+    check("文件不会离开这台电脑" in told and "无法使用该文件" in told, f"question and refusal follow the language: {told}")
+    browser.evaluate("choose({ lang: 'en' })")
+    choose(model)
     browser.wait("document.documentElement.dataset.live === 'yes'", 60)
     check("Weights of the file that you chose." in browser.evaluate("$('live-note').textContent"), "it says whose weights")
     cosines(browser, 1e-5, "the model's own file")

@@ -7,13 +7,15 @@ async function loadModel() {
   live.library = await globalThis.saccadeLibrary;
   const files = {};
   for (const [i, name] of live.about.files.entries()) files[name] = await unpack("model-" + i);
-  if (live.about.asked) files[live.about.asked.name] = await askForFile(live.about.asked);
-  const { GPTModel, Model, parseSafetensors, toSafetensors } = live.library, weights = files["model.safetensors"];
   live.isEncoder = "config.json" in files;
-  if (live.about.weights.dtype === "int8") {
-    const tensors = dequantized(parseSafetensors(weights));
-    live.model = live.isEncoder ? new Model({ ...files, "model.safetensors": toSafetensors(tensors) }) : GPTModel.fromStateDict(tensors, live.about.heads);
-  } else live.model = live.isEncoder ? new Model(files) : GPTModel.fromStateDict(parseSafetensors(weights), live.about.heads);
+  if (live.about.asked) await askForWeights(live.about.asked, (bytes) => makeModel({ ...files, "model.safetensors": bytes }));
+  else makeModel(files);
+}
+function makeModel(files) {
+  const { GPTModel, Model, parseSafetensors, toSafetensors } = live.library, { "model.safetensors": weights } = files;
+  const tensors = () => (live.about.weights.dtype === "int8" ? dequantized(parseSafetensors(weights)) : parseSafetensors(weights));
+  if (!live.isEncoder) live.model = GPTModel.fromStateDict(tensors(), live.about.heads);
+  else live.model = new Model(live.about.weights.dtype === "int8" ? { ...files, "model.safetensors": toSafetensors(tensors()) } : files);
 }
 // Tensors of int8 times the scales of their rows, as f32.
 function dequantized(tensors) {
@@ -28,17 +30,31 @@ function dequantized(tensors) {
   }
   return found;
 }
-// Waits until the reader has chosen the file with the weights, which never leaves the page.
-function askForFile({ name, size }) {
+function crc32Of(bytes) {
+  const table = Int32Array.from({ length: 256 }, (_, n) => { for (let k = 0; k < 8; ++k) n = n & 1 ? (n >>> 1) ^ 0xedb88320 : n >>> 1; return n; });
+  let crc = -1;
+  for (let i = 0; i < bytes.length; ++i) crc = table[(crc ^ bytes[i]) & 255] ^ (crc >>> 8);
+  return ~crc >>> 0;
+}
+// Waits until the reader has chosen the file with the weights, which never leaves the page, and `use` has taken it.
+function askForWeights({ size, crc32 }, use) {
   return new Promise((resolve) => {
     const problem = make("p", { id: "live-wrong", role: "alert" }), told = make("span", { className: "say" });
-    const input = make("input", { id: "live-file", type: "file", accept: ".safetensors", onchange: async () => {
+    let wrong = () => "";
+    const show = () => { told.textContent = say("askFile", { megabytes: (size / 1e6).toFixed(1) }) + " ", problem.textContent = wrong(); };
+    const take = async (file) => {
+      if (file.size !== size) throw new Error(say("otherFile", { name: file.name, size: file.size, wanted: size }));
+      const bytes = new Uint8Array(await file.arrayBuffer());
+      if (crc32Of(bytes) !== crc32) throw new Error(say("otherModel"));
+      resolve(use(bytes));
+    };
+    const input = make("input", { id: "live-file", type: "file", accept: ".safetensors", onchange: () => {
       const [file] = input.files;
       if (!file) return;
-      if (file.size !== size) problem.textContent = say("otherFile", { name: file.name, size: file.size, wanted: size });
-      else problem.textContent = say("reading"), resolve(new Uint8Array(await file.arrayBuffer()));
+      wrong = () => say("reading"), show();
+      // The field is emptied, so that the same file can be chosen again.
+      take(file).catch((error) => { wrong = () => say("unusable", { reason: error.message }), input.value = "", show(); });
     } });
-    const show = () => { told.textContent = say("askFile", { name, megabytes: (size / 1e6).toFixed(1) }) + " "; };
     listeners.push(show), show();
     $("live").replaceChildren(make("div", { className: "hand" }, make("label", {}, told, input), problem));
   });
