@@ -261,8 +261,13 @@ def _grid(patches: Any, tokens: int) -> tuple[int, int, int]:
     if patches is None:
         side = math.isqrt(tokens)
         if tokens - side * side > 1:
-            raise ValueError(f"patches: expected (rows, columns), because {tokens} tokens are no square of patches")
+            raise ValueError(
+                f"patches: expected (rows, columns), because {tokens} tokens are no square of "
+                "patches, with at most one other token before them"
+            )
         patches = (side, side)
+    elif isinstance(patches, np.ndarray):
+        patches = patches.tolist()
     if (
         not isinstance(patches, (list, tuple))
         or len(patches) != 2

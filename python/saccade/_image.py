@@ -18,8 +18,12 @@ def pixels_of(image: Any) -> np.ndarray:
     return np.ascontiguousarray(array)
 
 
-def png_of(pixels: np.ndarray) -> bytes:
-    """The pixels as a PNG file, which the page shows."""
+def png_of(pixels: np.ndarray, most: int = 1000) -> bytes:
+    """The pixels as a PNG file, which the page shows, with at most `most` of them along an edge."""
+    step = -(-max(pixels.shape[:2]) // most)
+    if step > 1:  # a pixel of its middle stands for each block
+        row, column = (min(step // 2, size - 1) for size in pixels.shape[:2])
+        pixels = pixels[row::step, column::step]
     height, width, _ = pixels.shape
 
     def chunk(kind: bytes, data: bytes) -> bytes:

@@ -4,6 +4,7 @@ import base64
 import html.parser
 import json
 import re
+import struct
 import zlib
 
 import numpy as np
@@ -85,6 +86,15 @@ def test_shows_a_picture_whose_patches_are_tokens():
     induction = 3  # of the statistics
     assert all(each[induction] is None for each in patches["statistics"])
     assert all(each[induction] is not None for each in letters["statistics"])
+
+
+@pytest.mark.parametrize("size", [(1500, 2000), (2, 5000), (1001, 1)])
+def test_large_pictures_are_shown_smaller(size):
+    page = saccade.page(weights(), image=np.full((*size, 3), 200, np.uint8), patches=np.array([2, 2]))
+    source = index(page)["parts"][0]["queries"]["image"]["source"].partition(",")[2]
+    width, height = struct.unpack(">II", base64.b64decode(source)[16:24])
+    step = -(-max(size) // 1000)
+    assert abs(height - size[0] / step) < 1 and abs(width - size[1] / step) < 1 and max(width, height) <= 1000
 
 
 def test_is_saved(tmp_path):
