@@ -10,7 +10,7 @@ instruments.masks = (ui) => {
       zh: "每个方块是一个头：行是发起查询的词，列是被看的词，权重越大颜色越深（深色页面上越亮）。下面的代码在 Python 中做同样的事。" });
 
   const scores = ui.choice({ en: "Queries and keys", zh: "查询与键" }, [
-    ["alike", { en: "all alike", zh: "全部相同" }], ["random", { en: "random", zh: "随机" }]], "alike");
+    ["random", { en: "random", zh: "随机" }], ["alike", { en: "all alike", zh: "全部相同" }]], "random");
   const tokens = ui.slider({ en: "Tokens", zh: "词数" }, { min: 4, max: 96, value: 48 });
   const heads = ui.slider({ en: "Heads", zh: "头数" }, { min: 1, max: 8, value: 4 });
   const causal = ui.toggle({ en: "causal", zh: "因果掩码" }, true);
@@ -19,12 +19,12 @@ instruments.masks = (ui) => {
   const left = ui.slider({ en: "Window to the left", zh: "向左的窗口" }, { min: -1, max: 24, value: -1, format: open });
   const right = ui.slider({ en: "Window to the right", zh: "向右的窗口" }, { min: -1, max: 24, value: -1, format: open });
   const documents = ui.slider({ en: "Packed documents", zh: "拼接的文档数" }, { min: 1, max: 4, value: 1 });
-  const sink = ui.slider({ en: "Sink", zh: "汇聚项" }, {
+  const sink = ui.slider({ en: "Sink", zh: "sink" }, {
     min: -5, max: 5, value: -5, format: (value) => (value === -5 ? ui.say({ en: "none", zh: "无" }) : String(value)) });
-  const softcap = ui.slider({ en: "Softcap", zh: "得分上限" }, {
+  const softcap = ui.slider({ en: "Softcap", zh: "软上限" }, {
     min: 0, max: 5, step: 0.5, value: 0, format: (value) => (value === 0 ? ui.say({ en: "none", zh: "无" }) : String(value)) });
   const start = ui.button({ en: "Start again", zh: "重新开始" }, () => {
-    scores.value = "alike", tokens.value = 48, heads.value = 4, causal.value = true, alibi.value = false;
+    scores.value = "random", tokens.value = 48, heads.value = 4, causal.value = true, alibi.value = false;
     left.value = -1, right.value = -1, documents.value = 1, sink.value = -5, softcap.value = 0;
   });
   ui.controls(scores, tokens, heads);
@@ -37,7 +37,7 @@ instruments.masks = (ui) => {
   const table = new Matrix(ui, { title: { en: "Of each head", zh: "每个头" }, rows: [], columns: [], count: 3 });
   ui.side(table);
   const COLUMNS = [{ en: "slope", zh: "斜率" }, { en: "mean distance", zh: "平均距离" }, { en: "mean entropy", zh: "平均熵" },
-    { en: "row sum, least", zh: "最小的行和" }, { en: "cells seen", zh: "可见的格子" }];
+    { en: "row sum, least", zh: "最小的行和" }, { en: "share of cells seen", zh: "可见格子的比例" }];
 
   /// q and k [tokens, heads, DIM]: zeros, or what PyTorch draws.
   function vectors() {
@@ -73,7 +73,7 @@ instruments.masks = (ui) => {
     }));
   }
 
-  /// The same call in Python, of q, k and v [heads, tokens, dim], or [tokens, heads, dim] for packed documents.
+  /// The same call in Python, and the shapes that it takes.
   function codeNow() {
     const isPacked = documents.value > 1, given = ["q", "k", "v"];
     if (isPacked) given.push(`[${edges().join(", ")}]`);
@@ -82,44 +82,56 @@ instruments.masks = (ui) => {
     if (alibi.value) given.push(`alibi_slopes=saccade.alibi_slopes(${heads.value})`);
     if (sink.value > -5) given.push(`sinks=np.full(${heads.value}, ${sink.value.toFixed(1)})`);
     if (softcap.value > 0) given.push(`softcap=${softcap.value.toFixed(1)}`);
-    return `saccade.attention${isPacked ? "_varlen" : ""}(${given.join(", ")})`;
+    const sizes = isPacked ? `[${tokens.value}, ${heads.value}, ${DIM}] = [tokens, heads, dim]` : `[${heads.value}, ${tokens.value}, ${DIM}] = [heads, tokens, dim]`;
+    return `# q, k, v: ${sizes}\nsaccade.attention${isPacked ? "_varlen" : ""}(${given.join(", ")})`;
   }
 
   const sum = (values) => values.reduce((total, value) => total + value, 0);
   const mean = (values) => sum(values) / values.length;
-  let weights = [], canvases = [];
+  let weights = [], canvases = [], chosen = { head: -1, row: 0, key: 0 };
   const name = (head) => ui.say({ en: `Head ${head}`, zh: `头 ${head}` });
 
   /// One square for each head, which the reader can point at or walk through with the arrow keys.
   function build() {
+    const last = () => tokens.value - 1, clamp = (value) => Math.min(Math.max(value, 0), last());
     canvases = Array.from({ length: heads.value }, (_, head) => {
       const canvas = element("canvas", { class: "live-canvas", tabindex: 0, role: "img" });
-      const place = { row: 0, key: 0 };
-      const tell = () => { ui.detail.textContent = explain(head, place.row, place.key); };
+      const choose = (row, key) => {
+        chosen = { head, row: clamp(row), key: clamp(key) };
+        ui.told = { explained: () => (mark(), explain(chosen)) };
+        ui.detail.textContent = ui.told.explained();
+      };
       canvas.addEventListener("pointermove", (event) => {
-        const box = canvas.getBoundingClientRect(), last = tokens.value - 1;
-        const at = (share) => Math.min(Math.max(Math.floor(share * tokens.value), 0), last);
-        place.row = at((event.clientY - box.top) / box.height), place.key = at((event.clientX - box.left) / box.width);
-        tell();
+        const box = canvas.getBoundingClientRect(), at = (share) => Math.floor(share * tokens.value);
+        choose(at((event.clientY - box.top) / box.height), at((event.clientX - box.left) / box.width));
       });
-      canvas.addEventListener("focus", tell);
+      canvas.addEventListener("focus", () => choose(...(chosen.head === head ? [chosen.row, chosen.key] : [0, 0])));
       canvas.addEventListener("keydown", (event) => {
         const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
         if (!step) return;
         event.preventDefault();
-        const clamp = (value) => Math.min(Math.max(value, 0), tokens.value - 1);
-        place.row = clamp(place.row + step[0]), place.key = clamp(place.key + step[1]);
-        tell();
+        choose(chosen.row + step[0], chosen.key + step[1]);
       });
       return canvas;
     });
-    maps.replaceChildren(...canvases.map((canvas, head) => element("figure", {}, canvas, element("figcaption", {}, name(head)))));
+    maps.replaceChildren(...canvases.map((canvas, head) =>
+      element("figure", {}, element("div", { class: "live-frame" }, canvas), element("figcaption", {}, name(head)))));
     table.build(canvases.map((_, head) => name(head)), COLUMNS.map((column) => ui.say(column)));
   }
 
-  function explain(head, row, key) {
+  /// Outlines the chosen cell; where there are fewer heads or tokens now, none.
+  const outline = element("span", { class: "live-cell" });
+  function mark() {
+    const { head, row, key } = chosen;
+    if (weights[head]?.[row] === undefined || key >= tokens.value) return outline.remove();
+    canvases[head].parentNode.append(outline);
+    const part = (count) => `${(100 * count) / tokens.value}%`;
+    Object.assign(outline.style, { top: part(row), left: part(key), width: part(1), height: part(1) });
+  }
+
+  function explain({ head, row, key }) {
     const weight = weights[head]?.[row]?.[key];
-    if (weight === undefined) return "";
+    if (weight === undefined) return "";  // there are fewer heads or tokens now
     return ui.say({ en: `${name(head)}: token ${row} gives token ${key} the weight ${digits(weight)}`,
       zh: `${name(head)}：第 ${row} 个词给第 ${key} 个词的权重是 ${digits(weight)}` });
   }
@@ -154,10 +166,10 @@ instruments.masks = (ui) => {
 
   ui.exercise({ en: "Let each token see only itself and the three before it.", zh: "让每个词只看到自己和前三个词。" },
     () => causal.value && left.value === 3 && documents.value === 1);
-  ui.exercise({ en: "Without a window, make a head look less than two tokens back on average.", zh: "不用窗口，让一个头平均回看不到两个词。" },
-    () => left.value < 0 && right.value < 0 && causal.value && documents.value === 1 && tokens.value >= 32 && table.values.some((row) => row[1] < 2));
+  ui.exercise({ en: "With at least 32 tokens and without a window, make a head look less than two tokens back on average.", zh: "有 32 个以上的词时，不用窗口，让一个头的平均回看距离小于 2 个词。" },
+    () => left.value < 0 && right.value < 0 && causal.value && documents.value === 1 && tokens.value >= 32 && table.values.some((row, head) => row[1] / mean(weights[head].map(sum)) < 2));
   ui.exercise({ en: "Make the weights of every row sum to less than 1.", zh: "使每一行的权重之和都小于 1。" },
-    () => weights.every((rows) => rows.every((row) => sum(row) < 0.999)));
+    () => weights.every((rows) => rows.every((row) => sum(row) < 1 - 1e-6)));
   ui.exercise({ en: "Keep three packed texts apart.", zh: "把三篇拼接的文本彼此隔开。" }, () => documents.value === 3);
 
   ui.draw = () => {

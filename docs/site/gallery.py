@@ -3,8 +3,8 @@
     gallery.py OUT SACCADE MODELS   writes the pages to the folder OUT; SACCADE is the command, MODELS what
                                     script/models made
 
-The code runs in a folder where each model has a link under its name, with this Python, whose package saccade it uses.
-A section names its pages in a comment, and the run fails if one of them was not made.
+The code runs in a folder with links to examples and, under its name, to each model, with this Python, whose package
+saccade it uses. A section names its pages in a comment, and the run fails if one of them was not made.
 """
 
 from __future__ import annotations
@@ -85,12 +85,15 @@ def write_instruments(out: Path) -> None:
 def main() -> None:
     out, command, models = (Path(argument).resolve() for argument in sys.argv[1:])
     out.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
+    path = [str(command.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
+    environment = {**os.environ, "PATH": os.pathsep.join(path)}
+    for old in out.glob("*.html"):
+        old.unlink()
     write_instruments(out)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        for model in models.iterdir():
-            (folder / model.name).symlink_to(model)
+        for place in [ROOT / "examples", *models.iterdir()]:
+            (folder / place.name).symlink_to(place)
         for title, pages, text in sections():
             for language, code in BLOCK.findall(text):
                 run(language, code, folder, environment)

@@ -100,6 +100,8 @@ def minilm(page):
 def smollm2(page):
     tokens = page.value("part().queries.tokens")
     rows = page.weights()
+    capitals = [tokens.index(city) for city in (" Paris", " Berlin", " Rome")]
+    check(rows[-1, capitals].sum() > 0.6, f"L17H5 looks at what followed: {rows[-1, capitals].round(2)}")
     best = 1 + int(rows[-1, 1:].argmax())
     check(tokens[best] == " Berlin" and rows[-1, best] > 0.25, f"L17H5 looks at Berlin: {rows[-1, best]:.2f}")
     check(any(" Berlin" in each and "relevance" in each for each in page.value("part().maps")), "the answer is Berlin")
@@ -110,6 +112,17 @@ def two_models(page):
     check(
         differences == 72 and np.abs(page.weights()).max() > 0.1,
         f"L5H4 differs by up to {np.abs(page.weights()).max():.2f}",
+    )
+    largest = []
+    for layer in range(6):
+        differences = []
+        for head in range(12):
+            page.value(f"choose({{ l: {layer}, h: {head} }})")
+            differences.append(np.abs(page.weights()).mean())
+        largest.append(np.mean(differences))
+    check(
+        largest[0] < 0.003 and (np.diff(largest) > 0).all(),
+        f"the mean difference grows from layer to layer: {np.round(largest, 4)}",
     )
     page.show(l=0, h=2)
     check(np.abs(page.weights()).max() < 0.02, f"a head of the first layer by {np.abs(page.weights()).max():.4f}")
@@ -151,6 +164,16 @@ def convolution(page):
     check(rows[11, 11].argmax() == 143, "and at the edge at the nearest patch")
 
 
+def untrained_vit(page):
+    (row,) = page.weights()[20:21, 1:].reshape(1, 12, 12)
+    y, x = (np.mgrid[0:12, 0:12] + 0.5) / 6 - 1
+    iris = np.hypot(x, y) < 0.45
+    check(
+        row[iris].mean() > 4 * row[~iris].mean(),
+        f"{row[iris].mean() / row[~iris].mean():.1f} times as much on the iris",
+    )
+
+
 def masks(page):
     def slide(number, value):
         page.value(
@@ -165,12 +188,15 @@ def masks(page):
         )
         return np.array(cells, dtype=float)
 
-    def native(edges=(0, 48), **options):
+    def native(edges=(0, 48), q=None, k=None, **options):
         """Distance, entropy and the least row sum of each head, by attention under a mask of the documents."""
-        document = np.searchsorted(edges, np.arange(48), side="right")
-        zeros, mask = np.zeros((4, 48, 16), np.float32), document[:, None] == document
-        _, weights = saccade.attention(zeros, zeros, zeros, mask=mask, return_weights=True, **options)
-        places, sums = np.arange(48), weights.sum(axis=-1)
+        count = edges[-1]
+        document = np.searchsorted(edges, np.arange(count), side="right")
+        mask = document[:, None] == document
+        if q is None:
+            q = k = np.zeros((4, count, 16), np.float32)
+        _, weights = saccade.attention(q, k, k, mask=mask, return_weights=True, **options)
+        places, sums = np.arange(count), weights.sum(axis=-1)
         distance = (weights * np.abs(places[:, None] - places)).sum(axis=-1)
         entropy = -(weights * np.log(np.maximum(weights, 1e-30))).sum(axis=-1)
         return np.stack([distance.mean(axis=-1), entropy.mean(axis=-1), sums.min(axis=-1)], axis=1)
@@ -184,11 +210,48 @@ def masks(page):
             "[...document.querySelectorAll('.live-exercises li')].map((each) => each.classList.contains('live-solved'))"
         )
 
+    def printed():
+        return page.value("document.querySelector('.live-code').textContent").splitlines()[-1]
+
+    def drawn(count):
+        """The random queries and keys, [heads, tokens, dim] each."""
+        script = "(async () => { const g = new (await saccadeLibrary).TorchGenerator(123);"
+        script += f" return [0, 1].map(() => Array.from(g.randn([{count}, 4, 16]).data)); }})()"
+        return [np.array(each, np.float32).reshape(count, 4, 16).transpose(1, 0, 2) for each in page.value(script)]
+
+    q, k = drawn(48)
+    slide(6, 0.5)
+    equal("softcap", q=q, k=k, causal="top_left", softcap=0.5)
+    slide(2, 5)
+    slide(5, 2)
+    equal("dense", q=q, k=k, causal="top_left", softcap=0.5, window=(5, -1), sinks=np.full(4, 2.0))
+    _, weights = eval(
+        printed()[:-1] + ", return_weights=True)",
+        {"saccade": saccade, "np": np, "q": q, "k": k, "v": k},
+    )
+    check(abs(weights.sum(-1).min() - table()[:, 3].min()) < 5.1e-4, f"the call that it prints: {printed()}")
+    page.value(
+        "[...document.querySelectorAll('.live button')].find((each) => each.textContent === 'Start again').click()"
+    )
+    slide(0, 50)
+    slide(4, 3)
+    equal("uneven documents", edges=(0, 17, 33, 50), **dict(zip("qk", drawn(50))), causal="top_left")
+    page.value(
+        "[...document.querySelectorAll('.live button')].find((each) => each.textContent === 'Start again').click()"
+    )
+    page.value("document.querySelector('.live input[value=alike]').click()")
+
     options = dict(causal="top_left")
     equal("causal", **options)
     slide(2, 3)
     equal("window", window=(3, -1), **options)
-    check(solved() == [True, False, False, False], "the first exercise is solved")
+    check(solved()[0] and not solved()[1], "the first exercise is solved")
+    page.value("document.querySelector('.live-canvas').focus()")
+    page.browser.press("ArrowDown")
+    told = "document.querySelector('.live-detail').textContent"
+    check("token 1 gives token 0 the weight 0.5000" in page.value(told), "arrow keys read the weights")
+    slide(2, 0)
+    check("the weight 0.0000" in page.value(told), "and what was read follows a change")
     slide(2, -1)
     page.value("document.querySelectorAll('.live input[type=checkbox]')[1].click()")
     options["alibi_slopes"] = saccade.alibi_slopes(4)
@@ -204,10 +267,15 @@ def masks(page):
     equal("sink", **options)
     page.picture("masks")  # with more to see than at first
     check(solved() == [True] * 4, "all exercises are solved")
-    code = page.value("document.querySelector('.live-code').textContent")
+    code = printed()
     q = np.zeros((48, 4, 16), np.float32)
     o = eval(code, {"saccade": saccade, "np": np, "q": q, "k": q, "v": q + 1})
     check(abs(o.min() - table()[:, 3].min()) < 5.1e-4, f"the call that it prints runs and gives the same: {code}")
+
+
+def walk_throughs(page):
+    summaries = page.value("[...document.querySelectorAll('.live-summary')].map((each) => each.textContent)")
+    check(summaries == ["36 of 36 as printed"] * 2 + ["18 of 18 as printed"], f"the author's numbers: {summaries}")
 
 
 PAGES = {
@@ -218,7 +286,9 @@ PAGES = {
     "speech": speech,
     "reaction": reaction,
     "convolution": convolution,
+    "untrained-vit": untrained_vit,
     "masks": masks,
+    "walk-throughs": walk_throughs,
 }
 
 
@@ -236,7 +306,7 @@ def main() -> None:
                 page.open(address)
                 if address == addresses[0]:
                     page.picture(picture_of(text))
-                    PAGES.get(picture_of(text), lambda page: None)(page)
+                    PAGES[picture_of(text)](page)
                 page.close(address)
                 count += 1
     finally:
