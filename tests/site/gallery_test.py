@@ -1,5 +1,6 @@
 """Opens the gallery's pages, in the folder argv[1], in the browser argv[2], as docs/gallery links to them, and checks
-what docs/gallery says of them. Pictures go to the folder argv[3]."""
+what docs/gallery says of them. Pictures go to the folder argv[3]. argv[4] is the file axe.min.js of axe-core, which
+looks for faults that keep readers out."""
 
 import base64
 import json
@@ -16,6 +17,7 @@ from browser import Browser  # noqa: E402
 from checks import check, failures  # noqa: E402
 
 FOLDER, PICTURES = Path(sys.argv[1]).resolve(), Path(sys.argv[3])
+AXE = Path(sys.argv[4]).read_text(encoding="utf-8")
 # The rows of the shown head: [queries, keys].
 WEIGHTS = "(async () => { const m = await shownMatrix(); return [m.n, m.m, Array.from(m.weights)]; })()"
 
@@ -43,6 +45,15 @@ class Gallery:
 
     def value(self, expression):
         return self.browser.evaluate(expression)
+
+    def accessible(self, address):
+        self.value(AXE + "; 0")
+        faults = self.value(
+            "axe.run().then(({ violations }) => violations"
+            ".filter(({ impact }) => ['serious', 'critical'].includes(impact))"
+            ".map(({ id, nodes }) => id + ': ' + nodes[0].html.slice(0, 100)))"
+        )
+        check(not faults, f"{address}: axe-core finds no serious fault: {faults}")
 
     def weights(self):
         rows, keys, values = self.value(WEIGHTS)
@@ -307,6 +318,7 @@ def main() -> None:
                 if address == addresses[0]:
                     page.picture(picture_of(text))
                     PAGES[picture_of(text)](page)
+                page.accessible(address)
                 page.close(address)
                 count += 1
     finally:
