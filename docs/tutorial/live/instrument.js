@@ -411,12 +411,15 @@ class Plane {
 
   /// `chosen`: the vector to draw strongly.
   show(chosen) {
-    const [first, second] = this.axes();
+    const [first, second] = this.axes(), labels = [];
     this.arrows.forEach(({ group, line, point, label }, i) => {
       const x = this.x(this.values[i][first]), y = this.y(this.values[i][second]);
       for (const [key, value] of Object.entries({ x1: this.x(0), y1: this.y(0), x2: x, y2: y })) line.setAttribute(key, value);
       point.setAttribute("cx", x), point.setAttribute("cy", y);
-      label.setAttribute("x", x + 9), label.setAttribute("y", y - 7);
+      let above = y - 7;  // below the labels that would be written over it
+      while (labels.some(([otherX, otherY]) => Math.abs(otherX - x) < 45 && Math.abs(otherY - above) < 11)) above += 12;
+      labels.push([x, above]);
+      label.setAttribute("x", x + 9), label.setAttribute("y", above);
       group.classList.toggle("live-chosen", i === chosen);
       point.setAttribute("aria-label", this.ui.say({
         en: `${this.names[i]}: ${digits(this.values[i][first], 2)}, ${digits(this.values[i][second], 2)}; arrow keys move it`,
