@@ -25,10 +25,12 @@ add_library(saccade_compiler INTERFACE)
 target_compile_options(saccade_compiler INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-align)
 # A switch over an enumeration names every value, or has a default: a new one is an error wherever it has no case.
 target_compile_options(saccade_compiler INTERFACE -Werror=switch)
-# GCC 12 and 13 have false warnings about std::string's operator+ (GCC bug 105651) and copies of std::vector, GCC 12 more where
-# sources are compiled together, and GCC 13 everywhere.
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14)
-  target_compile_options(saccade_compiler INTERFACE -Wno-restrict)
+# GCC has false warnings: 12 and 13 about std::string's operator+ (GCC bug 105651), 13 and 14 about copies of std::vector, and 12
+# about these where sources are compiled together.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14)
+    target_compile_options(saccade_compiler INTERFACE -Wno-restrict)
+  endif()
   if(CMAKE_UNITY_BUILD OR CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
     target_compile_options(saccade_compiler INTERFACE -Wno-stringop-overflow -Wno-array-bounds)
   endif()
