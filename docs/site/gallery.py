@@ -87,8 +87,9 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     path = [str(command.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
     environment = {**os.environ, "PATH": os.pathsep.join(path)}
-    for old in out.glob("*.html"):
-        old.unlink()
+    for _, pages, _ in sections():  # of an earlier run; other files of the folder are not ours
+        for page in pages:
+            (out / name_of(page)).unlink(missing_ok=True)
     write_instruments(out)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
