@@ -123,6 +123,13 @@ def test_int8(browser, size_of_f16):
     start(browser, page)
     note = browser.evaluate("$('live-note').textContent")
     check("Weights as int8, within 0.39 %" in note, f"the page says which weights it has: {note}")
+    rows = browser.evaluate(
+        "(() => { const { Tensor } = live.library, tensor = (data, shape) => new Tensor(data, shape);"
+        " const found = dequantized({ a: tensor(Int8Array.of(1, -2, 3, 4, 5, -6), [2, 3]),"
+        " 'a.scale': tensor(Float32Array.of(0.5, 2), [2, 1]), 'b.scale': tensor(Float32Array.of(7), [1]) });"
+        " return [Object.keys(found), Array.from(found.a.data), Array.from(found['b.scale'].data)]; })()"
+    )
+    check(rows == [["a", "b.scale"], [0.5, -1, 1.5, 8, 10, -12], [7]], f"each row has its scale: {rows}")
     cosines(browser, 5e-3, "int8")
     end(browser, page)
 
