@@ -167,64 +167,71 @@ inline ProductRows<const float> chains_begin(const ProductParams& p, std::int64_
   return {p.bias ? p.bias + column : kZeros, 0};
 }
 
-/// Columns of c's only row, for a part of the depth, where the rows of b are contiguous: kVectors whole vectors,
-/// or n numbers of one.
+/// Columns of c's only row where the rows of b are contiguous: kVectors whole vectors, or n numbers of one.
 template <int kVectors>
-void product_of_row(const ProductParams& p, ProductSteps steps, std::int64_t column, int n) {
-  const float* const begin = chains_begin(p, 0, column, p.adds || steps.begin > 0).data;
-  const float* const a = static_cast<const float*>(p.a) + steps.begin * p.a_depth_stride;
-  const float* b = static_cast<const float*>(p.b) + steps.begin * p.b_depth_stride + column;
-  Vec start[kVectors], acc[kVectors];
+void product_of_row(const ProductParams& p, std::int64_t column, int n) {
+  const float* const begin = chains_begin(p, 0, column, p.adds).data;
+  const float* const a = static_cast<const float*>(p.a);
+  const float* b = static_cast<const float*>(p.b) + column;
+  Vec sum[kVectors];
   SACCADE_UNROLL
-  for (int v = 0; v < kVectors; ++v) {
-    start[v] = kVectors == 1 ? load_first(begin, n) : loadu(begin + v * kWidth);
-    acc[v] = steps.begin > 0 ? zero() : start[v];
-  }
-  for (std::int64_t d = 0; d < steps.count; ++d, b += p.b_depth_stride) {
+  for (int v = 0; v < kVectors; ++v) sum[v] = kVectors == 1 ? load_first(begin, n) : loadu(begin + v * kWidth);
+  for (std::int64_t d = 0, part = steps_of_a_part(p.depth); d < p.depth;) {
+    const bool is_first = d == 0;
+    Vec acc[kVectors];
     SACCADE_UNROLL
-    for (int v = 0; v < kVectors; ++v)
-      acc[v] = fma_broadcast(a + d * p.a_depth_stride, kVectors == 1 ? load_first(b, n) : loadu(b + v * kWidth),
-                             acc[v]);
+    for (int v = 0; v < kVectors; ++v) acc[v] = is_first ? sum[v] : zero();
+    for (const std::int64_t end = std::min(p.depth, d + part); d < end; ++d, b += p.b_depth_stride) {
+      SACCADE_UNROLL
+      for (int v = 0; v < kVectors; ++v)
+        acc[v] = fma_broadcast(a + d * p.a_depth_stride, kVectors == 1 ? load_first(b, n) : loadu(b + v * kWidth),
+                               acc[v]);
+    }
+    SACCADE_UNROLL
+    for (int v = 0; v < kVectors; ++v) sum[v] = is_first ? acc[v] : add(sum[v], acc[v]);
   }
   SACCADE_UNROLL
-  for (int v = 0; v < kVectors; ++v)
-    store_part(static_cast<float*>(p.c) + column + v * kWidth, n,
-               steps.begin > 0 ? add(start[v], acc[v]) : acc[v]);
+  for (int v = 0; v < kVectors; ++v) store_part(static_cast<float*>(p.c) + column + v * kWidth, n, sum[v]);
 }
 
 /// n <= kWidth columns of c's only row where the columns of b are contiguous.
-inline void product_of_row_and_columns(const ProductParams& p, ProductSteps steps, std::int64_t column, int n) {
+inline void product_of_row_and_columns(const ProductParams& p, std::int64_t column, int n) {
   alignas(64) float tile[kWidth * kWidth];
-  const float* const a = static_cast<const float*>(p.a) + steps.begin * p.a_depth_stride;
-  const float* const b = static_cast<const float*>(p.b) + column * p.b_column_stride + steps.begin;
-  const Vec start = load_first(chains_begin(p, 0, column, p.adds || steps.begin > 0).data, n);
-  Vec acc = steps.begin > 0 ? zero() : start;
-  for (std::int64_t d = 0; d < steps.count; d += kWidth) {
-    const int count = static_cast<int>(std::min<std::int64_t>(kWidth, steps.count - d));
-    transpose_part(b + d, p.b_column_stride, n, count, tile, kWidth);
-    for (int i = 0; i < count; ++i)
-      acc = fma_broadcast(a + (d + i) * p.a_depth_stride, load(tile + i * kWidth), acc);
+  const float* const a = static_cast<const float*>(p.a);
+  const float* const b = static_cast<const float*>(p.b) + column * p.b_column_stride;
+  Vec sum = load_first(chains_begin(p, 0, column, p.adds).data, n);
+  for (std::int64_t d = 0, part = steps_of_a_part(p.depth); d < p.depth;) {
+    const bool is_first = d == 0;
+    Vec acc = is_first ? sum : zero();
+    for (const std::int64_t end = std::min(p.depth, d + part); d < end; d += kWidth) {
+      const int count = static_cast<int>(std::min<std::int64_t>(kWidth, end - d));
+      transpose_part(b + d, p.b_column_stride, n, count, tile, kWidth);
+      for (int i = 0; i < count; ++i)
+        acc = fma_broadcast(a + (d + i) * p.a_depth_stride, load(tile + i * kWidth), acc);
+    }
+    sum = is_first ? acc : add(sum, acc);
   }
-  store_first(static_cast<float*>(p.c) + column, n, steps.begin > 0 ? add(start, acc) : acc);
+  store_first(static_cast<float*>(p.c) + column, n, sum);
 }
 
-/// A part of the depth for columns of c's only row, of f32: each number of b is used only once, so nothing is
-/// packed. 768 x 768 weights take 49 and 28 us in the two layouts instead of 92 (Zen 4).
-inline void product_of_single_row(const ProductParams& p, ProductSteps steps, std::int64_t column,
-                                  std::int64_t end) {
+/// Columns of c's only row, of f32: each number of b is used only once, so nothing is packed. 768 x 768 weights
+/// take 49 and 28 us in the two layouts instead of 92 (Zen 4). All parts of the depth of some columns come before
+/// the next columns: part by part, b would be read in pieces, which takes a sixth longer for 768 x 3072 weights
+/// (Zen 4).
+inline void product_of_single_row(const ProductParams& p, std::int64_t column, std::int64_t end) {
   const auto rest = [&] { return static_cast<int>(std::min<std::int64_t>(kWidth, end - column)); };
   if (p.b_column_stride != 1) {
     for (; column < end; column += kWidth) {
       poll_progress();
-      product_of_row_and_columns(p, steps, column, rest());
+      product_of_row_and_columns(p, column, rest());
     }
     return;
   }
   for (; column + kRowColumns <= end; column += kRowColumns) {
     poll_progress();
-    product_of_row<kRowColumns / kWidth>(p, steps, column, kWidth);
+    product_of_row<kRowColumns / kWidth>(p, column, kWidth);
   }
-  for (; column < end; column += kWidth) product_of_row<1>(p, steps, column, rest());
+  for (; column < end; column += kWidth) product_of_row<1>(p, column, rest());
 }
 
 /// Multiplies kTileRows rows of a block by the packed panels of its columns, for a part of the depth.
@@ -254,15 +261,12 @@ void product_of_rows(const ProductParams& p, const ProductBlock& block, ProductS
 /// A block of c, where a and b have type T.
 template <class T>
 void product_of(const ProductParams& p, const ProductBlock& block, float* scratch) {
+  if (std::is_same_v<T, float> && p.rows == 1) return product_of_single_row(p, block.column, block.column_end);
   float* const panels = scratch + kPackedRows / kTileRows * kPackedTile;
   const std::int64_t most = steps_of_a_part(p.depth);
   ProductSteps steps;
   do {
     steps.count = std::min(most, p.depth - steps.begin);
-    if (std::is_same_v<T, float> && p.rows == 1) {
-      product_of_single_row(p, steps, block.column, block.column_end);
-      continue;
-    }
     pack_panels<T>(p, steps, block.column, block.column_end, panels);
     for (std::int64_t row = block.row; row < block.row_end; row += kTileRows) {
       poll_progress();
