@@ -89,6 +89,25 @@ TEST_P(Accuracy, OfGradientsAddsUpFewRowsAtATime) {
   EXPECT_LT(error_of_dv(132), 1.2 * kUnit);  // as two chains: 1.6
 }
 
+TEST_P(Accuracy, OfWeightsInGradientsIsThatOfLse) {
+  // With large scores, each row has an lse from 8 to 32. With dout = I, dv holds the weights of each row, whose
+  // sum is 1.
+  const std::int64_t rows = 128;
+  Tensor q = random_tensor({1, 1, rows, 64}, 1), dout(DType::f32, {1, 1, rows, rows});
+  for (float& x : q.values<float>()) x *= 4;
+  for (std::int64_t i = 0; i < rows; ++i) dout.at<float>(0, 0, i, i) = 1;
+  const Tensor k = random_tensor({1, 1, rows, 64}, 2), v(DType::f32, {1, 1, rows, rows});
+  Tensor o(DType::f32, {1, 1, rows, rows}), lse(DType::f32, {1, 1, rows});
+  attention(q, k, v, o, {.lse = lse});
+  Tensor dk(DType::f32, k.shape()), dv(DType::f32, v.shape());
+  attention_backward(q, k, v, {.o = o, .lse = lse, .dout = dout}, {.dk = dk, .dv = dv});
+  std::vector<double> errors(static_cast<std::size_t>(rows), -1.0);
+  for (std::int64_t j = 0; j < rows; ++j)
+    for (std::int64_t i = 0; i < rows; ++i)
+      errors[static_cast<std::size_t>(i)] += static_cast<double>(dv.at<float>(0, 0, j, i));
+  EXPECT_LT(root_mean_square(errors), 13 * kUnit);  // with scores of other bits than in the forward pass: 22
+}
+
 TEST_P(Accuracy, OfLseIsOneRounding) {
   if (GetParam() == Isa::avx512amx)
     GTEST_SKIP() << "weights are relative to a whole exponent there, and not exact";

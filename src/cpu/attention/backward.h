@@ -114,8 +114,8 @@ class BackwardScratch : public ScratchSlices {
   Scalar* dv = nullptr;          // the same
 };
 
-/// Scores are natural logits, like lse: another unit would round lse once more.
-inline constexpr Scalar kExpFactor = kLog2E;
+/// What turns a natural logit into one of base 2, and takes it away.
+inline constexpr Scalar kExpFactor = kLog2E, kMinusLog2E = -kLog2E;
 
 /// The statistics of a block of rows.
 struct RowNumbers {
@@ -139,6 +139,7 @@ class BackwardBlock {
         readable_(readable_keys(p_, batch_)),
         visibility_(p_, batch_),
         finisher_(p_, visibility_, batch_, head_),
+        unit_(score_unit(p_)),
         of_logits_(b_, visibility_, finisher_, batch_, head_),
         scratch_(params, memory) {}
 
@@ -273,7 +274,7 @@ class BackwardBlock {
       const Subtiles& subtiles = scratch_.subtiles[tile] =
           finisher_.plan(tile_row(tile), tile_rows(tile), first_key_, scratch_.mask);
       if (subtiles.count == 0) continue;
-      pack_tile(tile, p_.q, p_.head_dim, static_cast<Scalar>(p_.scale), scratch_.queries);
+      pack_tile(tile, p_.q, p_.head_dim, unit_.query_factor, scratch_.queries);
       pack_tile(tile, b_.dout, p_.head_dim_v, 1, scratch_.douts);
       const int count = subtiles.count * kTilesOfASubtile;
       Scalar* const scores = tile_of(scratch_.probabilities, tile);
@@ -286,10 +287,16 @@ class BackwardBlock {
       Scalar* const gradients = tile_of(scratch_.gradients, tile);
       const unsigned nan_rows = find_nan_rows(numbers.lse(tile), tile_rows(tile));
       if (nan_rows != 0) keep_scores(nan_rows, scores);
-      score_tiles_beside(tile_rows(tile),
-                         work_of(tile, b_.dout, scratch_.douts, p_.head_dim_v, scratch_.values, gradients), count,
-                         PendingExp<true>{scores, scores, numbers.lse(tile), scratch_.unused, &kExpFactor},
-                         subtiles.index.data(), count);
+      const auto find_probabilities = [&](auto exp) {
+        score_tiles_beside(tile_rows(tile),
+                           work_of(tile, b_.dout, scratch_.douts, p_.head_dim_v, scratch_.values, gradients),
+                           count, exp, subtiles.index.data(), count);
+      };
+      if (unit_.natural == 1)
+        find_probabilities(PendingExp<true>{scores, scores, numbers.lse(tile), scratch_.unused, &kExpFactor});
+      else
+        find_probabilities(
+            PendingExp<false, true>{scores, scores, numbers.lse(tile), scratch_.unused, &kMinusLog2E});
       if (nan_rows != 0) clear_hidden(nan_rows, scores);
       if constexpr (kDrops) drop(tile);
       gradient = {gradients, scores, tile_of(scratch_.kept, tile), numbers.deltas(tile), &keep_scale};
@@ -480,6 +487,7 @@ class BackwardBlock {
   KeyRange readable_;
   Visibility visibility_;
   ScoreFinisher finisher_;
+  ScoreUnit unit_;  // of the forward pass too: scores have its bits, so that their errors cancel those of lse
   LogitGradients of_logits_;
   BackwardScratch scratch_;
 };

@@ -21,8 +21,8 @@ struct NothingPending {
 };
 
 /// Pending exponentials: row i of the columns at `scores` becomes exp2((score - maximum[i]) * factor). Without
-/// kScaled the factor is 1 and left out.
-template <bool kScaled>
+/// kScaled the factor is 1 and left out. With kHasNaturalMaximum it becomes exp2(score + maximum[i] * factor).
+template <bool kScaled, bool kHasNaturalMaximum = false>
 struct PendingExp {
   const Scalar* scores = nullptr;   // [kTileRows][kBlockK]
   Scalar* probabilities = nullptr;  // [kTileRows][kBlockK], may be `scores`; bf16 pairs fill half of each row
@@ -44,7 +44,9 @@ struct PendingExp {
     SACCADE_INLINE void begin(const PendingExp& work, int row) {
       SACCADE_UNROLL
       for (int v = 0; v < kVectors; ++v) {
-        Vec x = sub(load(work.scores + row * kBlockK + v * kWidth), broadcast_from(work.maximum + row));
+        Vec x = load(work.scores + row * kBlockK + v * kWidth);
+        const Vec maximum = broadcast_from(work.maximum + row);
+        x = kHasNaturalMaximum ? fma(maximum, broadcast_from(work.factor), x) : sub(x, maximum);
         if constexpr (kScaled) x = mul(x, broadcast_from(work.factor));
         exp[v] = exp2_begin(x);
       }
