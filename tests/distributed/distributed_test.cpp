@@ -1,11 +1,10 @@
-// Distributed attention: long sequences by every method, and what happens when ranks disagree or fail.
+// Distributed attention: long sequences by every method.
 #include <gmock/gmock.h>
 #include <saccade/decode.h>
 #include <saccade/distributed.h>
 #include <saccade/runtime.h>
 
-#include <thread>
-
+#include "distributed/ranks.h"
 #include "support/refusal.h"
 #include "support/tensors.h"
 
@@ -23,26 +22,6 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-/// Calls body(communicator) on a thread for each rank; returns what each rank threw, empty if nothing.
-std::vector<std::string> on_ranks(int ranks, const std::function<void(Communicator&)>& body,
-                                  std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
-  const auto communicators = distributed::local_communicators(ranks);
-  std::vector<std::string> errors(communicators.size());
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < communicators.size(); ++rank) {
-    communicators[rank]->set_timeout(timeout);
-    threads.emplace_back([&, rank] {
-      try {
-        body(*communicators[rank]);
-      } catch (const std::exception& error) {
-        errors[rank] = error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return errors;
-}
 
 /// The rows of a rank of [..., rows, dim].
 Tensor own(const Tensor& whole, const Sharding& sharding, int rank, int dim = -2) {
@@ -264,99 +243,6 @@ TEST(Distributed, DecodesALongCacheWithTheBitsOfOneProcess) {
                          }),
                 Each(std::string()));
   }
-}
-
-// ---- Faults ----------------------------------------------------------------------------------------------------
-
-/// A small call in which rank 1 may have something of its own.
-std::vector<std::string> errors_if(
-    const std::function<void(int rank, Tensor& q, ParallelConfig&, AttentionOptions&)>& change,
-    std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
-  return on_ranks(
-      3,
-      [&](Communicator& communicator) {
-        ParallelConfig division{.rows = Sharding::contiguous(30, 3)};
-        AttentionOptions options;
-        Tensor q = random_tensor({2, 10, 4}, 1), k = random_tensor({2, 10, 4}, 2);
-        change(communicator.rank(), q, division, options);
-        Tensor o(q.dtype(), q.shape());
-        distributed::attention(communicator, q, k, k, o, division, options);
-      },
-      timeout);
-}
-
-TEST(DistributedFaults, NameTheRankAndTheArgumentOnEveryRank) {
-  const auto on_rank_1 = [](auto f) {
-    return [f](int rank, Tensor& q, ParallelConfig& division, AttentionOptions& options) {
-      if (rank == 1) f(q, division, options);
-    };
-  };
-  EXPECT_THAT(
-      errors_if(on_rank_1([](Tensor& q, auto&, auto&) {
-        q = random_tensor({2, 9, 4}, 1);
-      })),
-      Each("[distributed::attention] rank 1: q must hold the 10 rows that the division gives to rank 1, but it "
-           "has shape [2, 9, 4]"));
-  EXPECT_THAT(
-      errors_if(on_rank_1([](Tensor& q, auto&, auto&) { q = Tensor::copy_of(q, DType::bf16); })),
-      Each("[distributed::attention] element type of q must be the same on every rank, but it is bf16 on rank "
-           "1 and f32 on rank 0"));
-  EXPECT_THAT(
-      errors_if(on_rank_1([](auto&, auto&, AttentionOptions& o) { o.softcap = 3; })),
-      Each("[distributed::attention] softcap must be the same on every rank, but rank 1 has another one than "
-           "rank 0"));
-  EXPECT_THAT(
-      errors_if(on_rank_1([](auto&, ParallelConfig& d, auto&) { d.rows = Sharding::zigzag(30, 3); })),
-      Each("[distributed::attention] the division must be the same on every rank, but rank 1 has another one "
-           "than rank 0"));
-  EXPECT_THAT(errors_if(on_rank_1([](auto&, auto&, AttentionOptions& o) { o.window_left = -2; })),
-              Each(AllOf(StartsWith("[distributed::attention] rank 1: "), HasSubstr("window_left"))));
-  EXPECT_THAT(errors_if([](int, auto&, auto&, AttentionOptions& o) { o.origin.row = 1; }),
-              Each(HasSubstr("origin was given")));
-  EXPECT_THAT(errors_if([](int, auto&, ParallelConfig& d, auto&) { d.method = Method::heads; }),
-              Each(HasSubstr("method heads needs a kv head for each of the 3 ranks")));
-}
-
-void throw_on_last_rows(void*, const ScoreTile& tile) {
-  if (tile.first_row + tile.rows > 20) throw std::domain_error("no score for row 20");
-}
-
-TEST(DistributedFaults, TellEveryRankWhatAScoreModifierThrew) {
-  EXPECT_THAT(errors_if([](int, auto&, auto&, AttentionOptions& o) { o.score_modifier = throw_on_last_rows; }),
-              Each("[distributed::attention] rank 2: no score for row 20"));
-}
-
-TEST(DistributedFaults, GiveUpWhenARankDoesNotCome) {
-  const auto communicators = distributed::local_communicators(2);
-  communicators[0]->set_timeout(std::chrono::milliseconds(200));
-  const Tensor q = random_tensor({2, 10, 4}, 1);
-  Tensor o(DType::f32, q.shape());
-  const ParallelConfig division{.rows = Sharding::contiguous(20, 2)};
-  const auto message = [&]() -> std::string {
-    try {
-      distributed::attention(*communicators[0], q, q, q, o, division);
-    } catch (const CommunicationError& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_THAT(message(), HasSubstr("rank 0, waiting for the arguments of other ranks: no answer within 0.2"));
-  EXPECT_THAT(message(), HasSubstr("the communicator failed before: "));
-}
-
-TEST(DistributedFaults, GiveUpWhenARankStopsInTheMiddle) {
-  // Rank 1 has sent its keys and is busy for longer than the others wait.
-  std::vector<std::string> errors = errors_if(
-      [](int rank, auto&, auto&, AttentionOptions& o) {
-        o.score_modifier = [](void*, const ScoreTile&) {};
-        if (rank == 1)
-          o.score_modifier = [](void*, const ScoreTile&) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(800));
-          };
-      },
-      std::chrono::milliseconds(200));
-  EXPECT_THAT(errors[0], HasSubstr("no answer within"));
-  EXPECT_THAT(errors[2], HasSubstr("no answer within"));
 }
 
 }  // namespace
