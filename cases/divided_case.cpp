@@ -10,6 +10,7 @@
 
 #include <saccade/decode.h>
 
+#include "cases/bits.h"
 #include "cases/gradient_case.h"
 #include "cases/key_rows.h"
 #include "cases/random.h"
@@ -116,20 +117,10 @@ std::string text_of(const Sharding& sharding) {
   return text;
 }
 
-/// The number of elements that differ in their bits.
-std::int64_t count_differences(const Tensor& a, const Tensor& b) {
-  const std::size_t size = size_of(a.dtype());
-  const auto* const x = static_cast<const std::byte*>(a.data());
-  const auto* const y = static_cast<const std::byte*>(b.data());
-  std::int64_t count = 0;
-  for (std::size_t i = 0; i < a.bytes(); i += size) count += std::memcmp(x + i, y + i, size) != 0;
-  return count;
-}
-
 /// The first problem that can be divided, with seeds from `seed` on.
-AttentionCase draw_divisible(std::uint64_t seed) {
+AttentionCase draw_divisible(std::uint64_t seed, const Simplification& simpler) {
   for (;; seed += 1'000'003) {
-    AttentionCase c = draw_case(seed);
+    AttentionCase c = draw_case(seed, simpler);
     if (c.options.block_table) continue;
     c.options.weights = c.options.scores = {};
     return c;
@@ -151,8 +142,11 @@ struct Gradients {
 
 class Comparison {
  public:
-  Comparison(distributed::Communicator& communicator, std::uint64_t seed)
-      : communicator_(communicator), rank_(communicator.rank()), seed_(seed), case_(draw_divisible(seed)) {
+  Comparison(distributed::Communicator& communicator, std::uint64_t seed, const Simplification& simpler)
+      : communicator_(communicator),
+        rank_(communicator.rank()),
+        seed_(seed),
+        case_(draw_divisible(seed, simpler)) {
     const TensorView q = case_.q.view(), k = case_.k.view();
     dim_ = divided_dim(q, case_.options);
     const auto length = [&](const TensorView& view) { return view.shape[static_cast<std::size_t>(dim_)]; };
@@ -337,7 +331,7 @@ class Comparison {
   }
 
   void compare(const char* name, const Tensor& got, const Tensor& expected) {
-    if (const std::int64_t count = count_differences(got, expected); count > 0)
+    if (const std::int64_t count = bit_differences(got, expected).count; count > 0)
       lines_.push_back(std::string(name) + " of rank " + std::to_string(rank_) + ": " + std::to_string(count) +
                        " of " + std::to_string(got.size()) + " numbers differ");
   }
@@ -356,8 +350,8 @@ class Comparison {
 }  // namespace
 
 std::vector<std::string> compare_divided(distributed::Communicator& communicator, std::uint64_t seed,
-                                         std::string& problem) {
-  Comparison comparison(communicator, seed);
+                                         std::string& problem, const Simplification& simpler) {
+  Comparison comparison(communicator, seed, simpler);
   problem = comparison.problem();
   return comparison.run();
 }

@@ -121,6 +121,11 @@ std::string set_value(const AttentionOption& option, std::string_view text, T& v
   }
 }
 
+/// The name of the option's member; for a pair, that of the first.
+std::string_view member_name(const AttentionOption& option) {
+  return option.name.substr(0, option.name.find(','));
+}
+
 std::string set_pair(const OptionPair& pair, std::string_view text, AttentionOptions& options) {
   const std::size_t middle = std::min(text.find(pair.separator), text.size());
   const auto first = parse<std::int64_t>(text.substr(0, middle));
@@ -145,6 +150,23 @@ bool is_set(const AttentionOption& option, const AttentionOptions& options) {
       found = found || value != otherwise;
   });
   return found;
+}
+
+std::vector<std::string> names_of_set(const AttentionOptions& options) {
+  std::vector<std::string> names;
+  for (const AttentionOption& option : kAttentionOptions)
+    if (is_set(option, options)) names.emplace_back(member_name(option));
+  return names;
+}
+
+bool is_option_name(std::string_view name) {
+  return std::ranges::find(kAttentionOptions, name, member_name) != std::end(kAttentionOptions);
+}
+
+void leave_out(std::string_view name, AttentionOptions& options) {
+  const auto option = std::ranges::find(kAttentionOptions, name, member_name);
+  if (option == std::end(kAttentionOptions)) return;
+  for_each_member(*option, options, [](auto& value, const auto& otherwise) { value = otherwise; });
 }
 
 std::string value_text(const AttentionOption& option, const AttentionOptions& options) {

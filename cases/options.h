@@ -18,6 +18,15 @@ bool is_set(const AttentionOption& option, const AttentionOptions& options);
 /// Its value: "30", "256,0", "top_left"; "f32 [4]" for a tensor; empty for a flag or a function.
 std::string value_text(const AttentionOption& option, const AttentionOptions& options);
 
+/// The members of options, by their names in C++, that are set: what leave_out() accepts.
+std::vector<std::string> names_of_set(const AttentionOptions& options);
+
+/// Whether this is the name of a member of AttentionOptions.
+bool is_option_name(std::string_view name);
+
+/// Sets the member of this name to its default. Other names are ignored.
+void leave_out(std::string_view name, AttentionOptions& options);
+
 /// Whether it is a number, a pair of numbers or a name, which set_from_text() accepts.
 bool has_text(const AttentionOption& option);
 

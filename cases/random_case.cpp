@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 
 #include "cases/options.h"
+#include "cases/quantized_case.h"
 #include "cases/random.h"
 
 namespace saccade::cases {
@@ -24,15 +25,22 @@ struct Sizes {
 /// How keys are stored: per batch entry, packed, or in pages.
 enum class Memory : std::uint8_t { entries, packed, paged };
 
+/// The random numbers with which each part of a problem begins. A simpler problem begins its parts with those of
+/// the whole problem, so that a part that draws less leaves the later ones as they are.
+using PartBegins = std::map<std::string_view, Random>;
+
 class RandomDrawing {
  public:
-  explicit RandomDrawing(std::uint64_t seed) : random_(seed), of_scales_(seed ^ 0x5ca1e5) {}
+  explicit RandomDrawing(std::uint64_t seed, const Simplification& simpler = {}, const PartBegins& begins = {})
+      : seed_(seed), random_(seed), simpler_(simpler), begins_(begins) {}
 
   AttentionCase draw() {
     draw_types();
     draw_sizes();
     draw_memory();
-    if (memory_ == Memory::paged || (!is_plain_ && chance(0.3))) draw_lengths();
+    begin("kv_lengths");
+    if (has_pages_ || (!is_plain_ && chance(0.3))) draw_lengths();
+    begin("kv_starts");
     if (!is_plain_ && chance(0.15)) draw_starts();
     if (!is_plain_) {
       draw_positions();
@@ -40,19 +48,34 @@ class RandomDrawing {
       draw_biases();
       draw_outputs();
     }
+    leave_out_options();
+    begin("tensors");
+    if (simpler_.numbers) random_ = Random(*simpler_.numbers);
     draw_tensors();
-    if (q_type_ != DType::f64) draw_quantized();
+    if (q_type_ != DType::f64 && !simpler_.f32) quantize_randomly(c_, seed_, simpler_);
     c_.has_few_rows = sizes_.seqlen_q <= 8;
     return std::move(c_);
   }
 
+  const PartBegins& begins() const { return begins_; }
+
  private:
+  void begin(std::string_view part) {
+    const auto [found, is_new] = begins_.try_emplace(part, random_);
+    if (!is_new) random_ = found->second;
+  }
+
   bool chance(double p) { return random_.chance(p); }
   std::int64_t uniform(std::int64_t low, std::int64_t high) { return random_.uniform(low, high); }
 
   // ---- Types and sizes ---------------------------------------------------------------------------------------
 
   void draw_types() {
+    draw_any_types();
+    if (simpler_.f32) q_type_ = k_type_ = v_type_ = o_type_ = DType::f32;
+  }
+
+  void draw_any_types() {
     const auto set = [&](DType q, DType k, DType v, DType o) {
       q_type_ = q, k_type_ = k, v_type_ = v, o_type_ = o;
     };
@@ -68,6 +91,20 @@ class RandomDrawing {
   }
 
   void draw_sizes() {
+    draw_any_sizes();
+    Sizes& s = sizes_;
+    const std::int64_t group = s.heads / s.kv_heads;
+    s.batch = Simplification::capped(s.batch, simpler_.batch);
+    s.kv_heads = Simplification::capped(s.kv_heads, simpler_.kv_heads);
+    if (simpler_.heads) s.kv_heads = std::min(s.kv_heads, *simpler_.heads);
+    s.heads = Simplification::capped(s.kv_heads * group, simpler_.heads) / s.kv_heads * s.kv_heads;
+    s.seqlen_q = Simplification::capped(s.seqlen_q, simpler_.seqlen_q);
+    s.seqlen_k = Simplification::capped(s.seqlen_k, simpler_.seqlen_k);
+    s.head_dim = Simplification::capped(s.head_dim, simpler_.head_dim);
+    s.head_dim_v = Simplification::capped(s.head_dim_v, simpler_.head_dim_v);
+  }
+
+  void draw_any_sizes() {
     Sizes& s = sizes_;
     const double kind = random_.unit();
     is_plain_ = kind < 0.15 && chance(0.7);
@@ -122,14 +159,19 @@ class RandomDrawing {
 
   void draw_memory() {
     Sizes& s = sizes_;
+    begin("memory");
     c_.options.layout = random_.pick({Layout::bhsd, Layout::bshd});
+    if (simpler_.leaves_out("layout")) c_.options.layout = Layout::bhsd;
     c_.options.num_threads = static_cast<int>(uniform(1, 3));
+    if (simpler_.one_thread) c_.options.num_threads = 1;
     rank_ = static_cast<int>(uniform(2, 4));
     const double kind = is_plain_ ? 0.0 : random_.unit();
     if (kind >= 0.65) {
       memory_ = kind < 0.82 ? Memory::packed : Memory::paged;
       rank_ = 4;
     }
+    has_pages_ = memory_ == Memory::paged;
+    if (simpler_.leaves_out(has_pages_ ? "block_table" : "cu_seqlens_q")) memory_ = Memory::entries;
     if (memory_ == Memory::packed) return draw_documents();
     if (rank_ < 4) s.batch = 1;
     if (rank_ < 3) s.heads = s.kv_heads = 1;
@@ -196,8 +238,24 @@ class RandomDrawing {
     c_.options.kv_starts = c_.kv_starts;
   }
 
+  /// Options that only a few parts of the drawing know are drawn first and then left out.
+  void leave_out_options() {
+    for (const std::string& name : simpler_.without) {
+      if (name == "kv_lengths" && memory_ == Memory::paged) continue;  // pages need them
+      if (name != "layout" && name != "num_threads") leave_out(name, c_.options);
+      if (name == "kv_lengths") kv_lengths_.clear();
+      if (name == "kv_starts") kv_starts_.clear();
+      if (name == "mask") hidden_keys_.clear();
+      if (name != "score_modifier") continue;
+      for (const char* other : {"score_modifier_backward", "score_block_effect", "score_context"})
+        leave_out(other, c_.options);
+      c_.score_function.reset();
+    }
+  }
+
   void draw_positions() {
     AttentionOptions& o = c_.options;
+    begin("positions");
     o.causal = random_.pick({Causal::none, Causal::none, Causal::top_left, Causal::bottom_right});
     if (chance(0.2)) {
       o.query_offset = uniform(-20, 300);
@@ -206,12 +264,15 @@ class RandomDrawing {
       for (std::size_t b = 0; b < seqlens_k_.size(); ++b) set(c_.query_offsets, b, uniform(-20, 300));
       o.query_offsets = c_.query_offsets;
     }
+    begin("window");
     if (chance(0.3)) o.window_left = uniform(0, 200);
     if (chance(0.3)) o.window_right = uniform(0, 200);
   }
 
   void draw_masks() {
+    begin("mask");
     if (chance(0.35)) draw_mask();
+    begin("block_mask");
     if (chance(0.2)) draw_block_mask();
   }
 
@@ -256,16 +317,15 @@ class RandomDrawing {
   /// The options that change scores and weights, in the order of the table.
   void draw_biases() {
     for (const AttentionOption& option : kAttentionOptions) {
-      if (option.draw.probability > 0) {
-        if (chance(option.draw.probability))
-          draw_option(option, sizes_.heads, random_, c_.options, c_.head_numbers);
-      } else if (option.name == "score_modifier") {
-        draw_function();
-      } else if (option.name == "alibi_slopes") {
-        if (chance(0.2)) draw_slopes();
-      } else if (option.name == "dropout_p") {
-        draw_dropout();
-      }
+      const std::string_view name = option.name;
+      const bool is_of_table = option.draw.probability > 0;
+      if (!is_of_table && name != "score_modifier" && name != "alibi_slopes" && name != "dropout_p") continue;
+      begin(name);
+      if (is_of_table && chance(option.draw.probability))
+        draw_option(option, sizes_.heads, random_, c_.options, c_.head_numbers);
+      if (name == "score_modifier") draw_function();
+      if (name == "alibi_slopes" && chance(0.2)) draw_slopes();
+      if (name == "dropout_p") draw_dropout();
     }
   }
 
@@ -296,6 +356,7 @@ class RandomDrawing {
 
   void draw_outputs() {
     AttentionOptions& o = c_.options;
+    begin("outputs");
     const DType type = q_type_ == DType::f64 ? DType::f64 : DType::f32;
     Shape rows{sizes_.batch, sizes_.heads, sizes_.seqlen_q};
     if (memory_ == Memory::packed) rows = {sizes_.heads, sum(seqlens_q_)};
@@ -352,7 +413,9 @@ class RandomDrawing {
     std::iota(order.begin(), order.end(), 0);
     if (chance(0.5)) random_.shuffle(order);
     shape.push_back(dim);
-    return {dtype, shape, order, chance(0.5) ? 0 : uniform(1, 9)};
+    std::int64_t gap = chance(0.5) ? 0 : uniform(1, 9);
+    if (simpler_.contiguous) std::ranges::sort(order), gap = 0;
+    return {dtype, shape, order, gap};
   }
 
   /// NaN in keys and values [begin, end) of a batch entry.
@@ -418,66 +481,6 @@ class RandomDrawing {
     return std::max(position - o.window_left, start);
   }
 
-  // ---- Quantized keys and values -----------------------------------------------------------------------------
-  // Drawn last and by a generator of their own, so that the other problems stay as they are.
-
-  void draw_quantized() {
-    AttentionOptions& o = c_.options;
-    const bool keys = of_scales_.chance(0.2), values = of_scales_.chance(keys ? 0.8 : 0.05);
-    if (keys) quantize_tensor(c_.k, 0, o.k_scale, o.k_multipliers);
-    if (values) quantize_tensor(c_.v, 1, o.v_scale, o.v_multipliers);
-    o.k_rotated = of_scales_.chance(keys ? 0.3 : 0.02);
-    o.v_rotated = of_scales_.chance(values ? 0.3 : 0.02);
-  }
-
-  void quantize_tensor(ScatteredTensor& tensor, std::size_t index, TensorView& scale, TensorView& multipliers) {
-    const DType dtype = of_scales_.pick({DType::i8, DType::i8, DType::i4, DType::f8e4m3});
-    if (dtype != DType::i4 && of_scales_.chance(0.3)) return draw_static_scales(tensor, dtype, index, scale);
-    const QuantizedTensor quantized = quantize(std::as_const(tensor).view(), dtype);
-    if (dtype == DType::i4)
-      tensor = ScatteredTensor(quantized);
-    else
-      scatter(tensor, dtype, quantized.numbers);
-    scale = c_.scales[index] = in_bhsd(quantized.scale);
-    if (dtype == DType::i4) multipliers = c_.scales[index + 2] = in_bhsd(quantized.multipliers);
-  }
-
-  /// Numbers of the type itself, with scales that broadcast.
-  void draw_static_scales(ScatteredTensor& tensor, DType dtype, std::size_t index, TensorView& scale) {
-    const double step = 0.03;
-    Tensor numbers = Tensor::copy_of(std::as_const(tensor).view(), DType::f32);
-    for (float& x : numbers.values<float>()) x = static_cast<float>(std::rint(static_cast<double>(x) / step));
-    scatter(tensor, dtype, numbers);
-    if (dtype == DType::f8e4m3 && of_scales_.chance(0.3)) return;
-    const TensorView view = in_bhsd_view(std::as_const(tensor).view());
-    Shape shape(view.dims().begin(), view.dims().end());
-    const std::size_t rows = shape.size() - 2, dims = shape.size() - 1;
-    shape[of_scales_.chance(0.5) ? rows : dims] = 1;
-    for (std::int64_t& length : shape)
-      if (of_scales_.chance(0.5)) length = 1;
-    if (c_.options.block_table && shape[dims] > 1) shape[0] = 1;  // all pages have the same scales of channels
-    Tensor& scales = c_.scales[index] = Tensor(DType::f32, shape);
-    for (float& x : scales.values<float>()) x = static_cast<float>(step * (0.5 + of_scales_.unit()));
-    scale = scales;
-  }
-
-  /// Replaces a tensor by one of another type with the same shape, in another order of memory.
-  void scatter(ScatteredTensor& tensor, DType dtype, const TensorView& numbers) {
-    const std::span<const std::int64_t> dims = numbers.dims();
-    std::vector<int> order(dims.size() - 1);
-    std::iota(order.begin(), order.end(), 0);
-    if (of_scales_.chance(0.5)) of_scales_.shuffle(order);
-    ScatteredTensor to(dtype, Shape(dims.begin(), dims.end()), order, of_scales_.chance(0.5) ? 0 : 3);
-    copy(numbers, to.view());
-    tensor = std::move(to);
-  }
-
-  TensorView in_bhsd_view(const TensorView& view) const {
-    const bool rows_go_first = memory_ == Memory::packed || c_.options.layout == Layout::bshd;
-    return rows_go_first && view.rank > 2 ? view.transposed(-3, -2) : view;
-  }
-  Tensor in_bhsd(const TensorView& view) const { return Tensor::copy_of(in_bhsd_view(view)); }
-
   // ---- Small things ------------------------------------------------------------------------------------------
 
   Tensor integers(std::int64_t count) { return Tensor(random_.pick({DType::i32, DType::i64}), {count}); }
@@ -494,13 +497,17 @@ class RandomDrawing {
     return std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0});
   }
 
-  Random random_, of_scales_;
+  std::uint64_t seed_;
+  Random random_;
+  Simplification simpler_;
+  PartBegins begins_;
   AttentionCase c_;
   DType q_type_ = DType::f32, k_type_ = DType::f32, v_type_ = DType::f32, o_type_ = DType::f32;
   Sizes sizes_;
   bool is_plain_ = false;  // no options
   int rank_ = 4;
   Memory memory_ = Memory::entries;
+  bool has_pages_ = false;  // unless they are left out
   std::int64_t page_size_ = 0, max_pages_ = 0, num_pages_ = 0;
   std::vector<std::int64_t> seqlens_q_, seqlens_k_, kv_lengths_,
       kv_starts_;                          // [batch]; the last two empty: not given
@@ -509,6 +516,10 @@ class RandomDrawing {
 
 }  // namespace
 
-AttentionCase draw_case(std::uint64_t seed) { return RandomDrawing(seed).draw(); }
+AttentionCase draw_case(std::uint64_t seed, const Simplification& simpler) {
+  RandomDrawing whole(seed);
+  AttentionCase drawn = whole.draw();
+  return simpler.empty() ? std::move(drawn) : RandomDrawing(seed, simpler, whole.begins()).draw();
+}
 
 }  // namespace saccade::cases

@@ -10,7 +10,7 @@
 #include <limits>
 #include <random>
 
-#include "attention/inspect_statistics.h"
+#include "cases/inspection_case.h"
 #include "cases/random_case.h"
 #include "saccade/reference.h"
 #include "support/each_isa.h"
@@ -25,104 +25,10 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-/// All options of inspect(), with random sizes.
-InspectOptions everything(std::uint64_t seed, std::int64_t rows) {
-  std::mt19937_64 random(seed);
-  const auto up_to = [&](std::int64_t most) { return static_cast<std::int64_t>(random() % (most + 1U)); };
-  InspectOptions wanted{.top_k = up_to(9),
-                        .index_dtype = up_to(1) ? DType::i64 : DType::i32,
-                        .entropy = true,
-                        .max_weight = true,
-                        .received = true,
-                        .distance = true,
-                        .pool_rows = 1 + up_to(40),
-                        .pool_keys = 1 + up_to(40),
-                        .pooling = up_to(1) ? Pooling::mean : Pooling::max};
-  for (std::int64_t row = 0; row < rows; ++row)
-    if (up_to(9) == 0) wanted.rows.push_back(row);
-  std::ranges::shuffle(wanted.rows, random);
-  return wanted;
-}
-
-/// The results of inspect(), of the reference and of naive code.
-template <class Naive>
-class Findings {
- public:
-  Findings(const TensorView& q, const TensorView& k, const InspectOptions& wanted, const AttentionOptions& options,
-           const Inspection& found)
-      : wanted_(wanted),
-        found_(found),
-        lse_(options.lse),
-        exact_result_(reference::attention(q, k, k, without_outputs(options))),
-        naive_result_(reference::naive_attention(q, k, k, without_outputs(options), exact_result_)),
-        sequences_(q, k, exact_result_.weights, options),
-        exact(exact_result_.weights, sequences_, wanted, found),
-        naive(naive_result_.weights, sequences_, wanted, found) {}
-
- private:
-  const InspectOptions& wanted_;
-  const Inspection& found_;
-  TensorView lse_;
-  reference::AttentionResult exact_result_, naive_result_;
-  Sequences sequences_;
-
- public:
-  Statistics<long double> exact;
-  Statistics<Naive> naive;
-
-  void check() const {
-    if (lse_) expect("lse", lse_, exact_result_.lse, naive_result_.lse);
-    expect("rows", found_.rows, exact.rows, naive.rows);
-    expect("top_weights", found_.top_weights, exact.top_weights, naive.top_weights);
-    expect("entropy", found_.entropy, exact.entropy, naive.entropy, exact.entropy_bound);
-    expect("max_weight", found_.max_weight, exact.max_weight, naive.max_weight);
-    expect("received", found_.received, exact.received, naive.received);
-    expect("distance", found_.distance, exact.distance, naive.distance);
-    expect("mean_distance", found_.mean_distance, exact.mean_distance, naive.mean_distance);
-    expect("pooled", found_.pooled, exact.pooled, naive.pooled);
-    if (wanted_.top_k > 0) check_top_keys();
-  }
-
- private:
-  static AttentionOptions without_outputs(AttentionOptions options) {
-    options.lse = {};
-    options.dropout_p = 0.0;
-    return options;
-  }
-
-  static void expect(const char* name, const TensorView& found, const Tensor& exact, const Tensor& naive,
-                     const TensorView& bound = {}) {
-    if (!found) return;
-    EXPECT_TRUE(is_close(found, {exact, naive, bound})) << name;
-  }
-
-  /// Checks that each key is the row's n-th best by its weight, and that equal weights are in order of index.
-  void check_top_keys() const {
-    Tensor of_keys(DType::f64, found_.top_weights.shape()), naive_of_keys(of_keys);
-    const Tensor keys = Tensor::copy_of(found_.top_keys, DType::i64);
-    const Tensor weights = Tensor::copy_of(found_.top_weights, DType::f64);
-    for (std::size_t i = 0; i < keys.values<std::int64_t>().size(); ++i) {
-      const std::int64_t row = static_cast<std::int64_t>(i) / wanted_.top_k, key = keys.values<std::int64_t>()[i];
-      of_keys.values<double>()[i] = key < 0 ? 0.0 : static_cast<double>(exact.weight(row, key));
-      naive_of_keys.values<double>()[i] = key < 0 ? 0.0 : static_cast<double>(naive.weight(row, key));
-      const double weight = weights.values<double>()[i];
-      ASSERT_EQ(key < 0, weight == 0.0);
-      if (static_cast<std::int64_t>(i) % wanted_.top_k == 0) continue;
-      ASSERT_GE(weights.values<double>()[i - 1], weight);
-      const bool is_tie = weights.values<double>()[i - 1] == weight && key >= 0;
-      ASSERT_FALSE(is_tie && keys.values<std::int64_t>()[i - 1] >= key) << i;
-    }
-    expect_close(found_.top_weights, {of_keys, naive_of_keys});
-  }
-};
-
 void check(const TensorView& q, const TensorView& k, const InspectOptions& wanted,
            const AttentionOptions& options) {
-  const Inspection found = inspect(q, k, wanted, options);
-  if (q.dtype == DType::f64)
-    Findings<double>(q, k, wanted, options, found).check();
-  else
-    Findings<float>(q, k, wanted, options, found).check();
+  for (const auto& [result, comparison] : cases::CheckedInspection(q, k, wanted, options).run())
+    EXPECT_TRUE(comparison.holds) << result << ": " << to_string(comparison);
 }
 
 class InspectOnIsa : public EachIsa {};
@@ -133,15 +39,8 @@ TEST_P(InspectOnIsa, AgreesWithTheReferenceOnRandomProblems) {
   for (std::uint64_t i = problems.begin; i < problems.end; ++i) {
     cases::AttentionCase c = cases::draw_case(i);
     SCOPED_TRACE("SACCADE_TEST_SEED=" + std::to_string(i) + " SACCADE_TEST_CASES=1: " + cases::describe(c));
-    c.options.weights = c.options.scores = {};
-    c.options.v_scale = c.options.k_scale;  // keys stand in for values in the reference's call
-    c.options.v_multipliers = c.options.k_multipliers;
-    c.options.v_rotated = c.options.k_rotated;
-    const TensorView q = c.q.view();
-    const bool rows_first = q.rank == 3 && c.options.cu_seqlens_q;
-    const bool bshd = c.options.layout == Layout::bshd && q.rank > 2;
-    const std::int64_t rows = rows_first ? q.shape[0] : q.shape[q.rank - (bshd ? 3U : 2U)];
-    check(q, c.k.view(), everything(i, rows), c.options);
+    cases::make_inspection(c);
+    check(c.q.view(), c.k.view(), cases::draw_inspection(c, i), c.options);
   }
 }
 
@@ -209,7 +108,10 @@ TEST_P(InspectOnIsa, KnowsTheAnswersForEqualScores) {
   const InspectOptions wanted{.top_k = 3, .entropy = true, .max_weight = true, .distance = true};
   const AttentionOptions options{.causal = Causal::top_left};
   const Inspection found = inspect(q, k, wanted, options);
-  const Findings<float> findings(q, k, wanted, options, found);
+  const reference::AttentionResult exact = reference::attention(q, k, k, options),
+                                   rounded = reference::naive_attention(q, k, k, options, exact);
+  const cases::Sequences sequences(q, k, exact.weights, options);
+  const cases::Statistics<float> naive(rounded.weights, sequences, wanted, found);
   Tensor entropy(DType::f64, {n}), largest(DType::f64, {n}), distance(DType::f64, {n});
   for (std::int64_t i = 0; i < n; ++i) {
     const double keys = static_cast<double>(i + 1);
@@ -219,9 +121,9 @@ TEST_P(InspectOnIsa, KnowsTheAnswersForEqualScores) {
     for (std::int64_t n_th = 0; n_th < 3; ++n_th)
       EXPECT_EQ(found.top_keys.at<std::int64_t>(i, n_th), n_th <= i ? n_th : -1) << i;
   }
-  expect_close(found.entropy, {entropy, findings.naive.entropy});
-  expect_close(found.max_weight, {largest, findings.naive.max_weight});
-  expect_close(found.distance, {distance, findings.naive.distance});
+  expect_close(found.entropy, {entropy, naive.entropy});
+  expect_close(found.max_weight, {largest, naive.max_weight});
+  expect_close(found.distance, {distance, naive.distance});
 }
 
 TEST_P(InspectOnIsa, OrdersManyTopKeysWhateverTheirOrder) {

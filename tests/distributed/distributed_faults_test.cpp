@@ -7,13 +7,14 @@
 #include <memory>
 #include <thread>
 
-#include "distributed/ranks.h"
+#include "cases/local_ranks.h"
 #include "support/environment.h"
 #include "support/tensors.h"
 
 namespace saccade::test {
 namespace {
 
+using cases::on_local_ranks;
 using distributed::CommunicationError;
 using distributed::Communicator;
 using distributed::Method;
@@ -29,7 +30,7 @@ using ::testing::StartsWith;
 std::vector<std::string> errors_if(
     const std::function<void(int rank, Tensor& q, ParallelConfig&, AttentionOptions&)>& change,
     std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
-  return on_ranks(
+  return on_local_ranks(
       3,
       [&](Communicator& communicator) {
         ParallelConfig division{.rows = Sharding::contiguous(30, 3)};
@@ -201,7 +202,7 @@ class DividedPass {
     std::vector<std::unique_ptr<FailingCommunicator>> communicators(3);
     std::vector<OfRank> tensors;
     for (int rank = 0; rank < 3; ++rank) tensors.emplace_back(*this, rank);
-    const auto errors = on_ranks(
+    const auto errors = on_local_ranks(
         3,
         [&](Communicator& inner) {
           const auto rank = static_cast<std::size_t>(inner.rank());

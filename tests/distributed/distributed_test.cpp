@@ -4,13 +4,14 @@
 #include <saccade/distributed.h>
 #include <saccade/runtime.h>
 
-#include "distributed/ranks.h"
+#include "cases/local_ranks.h"
 #include "support/refusal.h"
 #include "support/tensors.h"
 
 namespace saccade::test {
 namespace {
 
+using cases::on_local_ranks;
 using distributed::CommunicationError;
 using distributed::Communicator;
 using distributed::Method;
@@ -84,7 +85,7 @@ void compare_long(const LongCase& one, ParallelConfig division, int ranks) {
   options.lse = lse;
   attention(q, k, v, o, options);
   const Sharding& keys = division.keys.ranks() > 0 ? division.keys : division.rows;
-  const std::vector<std::string> errors = on_ranks(ranks, [&](Communicator& communicator) {
+  const std::vector<std::string> errors = on_local_ranks(ranks, [&](Communicator& communicator) {
     const int rank = communicator.rank();
     Tensor wanted = own(o, division.rows, rank), wanted_lse = own(lse, division.rows, rank, 1);
     Tensor own_o(DType::f32, wanted.shape()), own_lse(DType::f32, wanted_lse.shape());
@@ -126,7 +127,7 @@ class CountingCommunicator final : public Communicator {
 TEST(Distributed, SendsTheWindowOnlyOverEachBoundary) {
   constexpr std::int64_t kWindow = 100, kRows = 1000, kKvHeads = 2, kDim = 8;
   const ParallelConfig division{.rows = Sharding::contiguous(kRows, 4)};
-  const std::vector<std::string> errors = on_ranks(4, [&](Communicator& communicator) {
+  const std::vector<std::string> errors = on_local_ranks(4, [&](Communicator& communicator) {
     CountingCommunicator counting(communicator);
     const Tensor q = random_tensor({4, kRows / 4, kDim}, 1), k = random_tensor({kKvHeads, kRows / 4, kDim}, 2);
     Tensor o(DType::f32, q.shape());
@@ -183,7 +184,7 @@ TEST(Distributed, DifferentiatesOverAllKeysWhereAttentionStreams) {
   ParallelConfig division{.rows = Sharding::contiguous(60, 2), .keys = Sharding::contiguous(9000, 2)};
   division.chunk = kOriginAlignment;
   division.memory = 0;  // automatic: attention() streams
-  const std::vector<std::string> errors = on_ranks(2, [&](Communicator& communicator) {
+  const std::vector<std::string> errors = on_local_ranks(2, [&](Communicator& communicator) {
     const int rank = communicator.rank();
     const auto rows = [&](const Tensor& whole) { return own(whole, division.rows, rank); };
     const Tensor own_k = own(k, division.keys, rank), own_v = own(v, division.keys, rank);
@@ -212,15 +213,16 @@ TEST(Distributed, StreamsPackedDocumentsWithTheBitsOfOneProcess) {
   const Tensor o = attention(q, k, k, options);
   for (const Method method : {Method::gather, Method::stream}) {
     const ParallelConfig division{.rows = Sharding::zigzag(20000, 3), .method = method, .chunk = 4096};
-    EXPECT_THAT(on_ranks(3,
-                         [&](Communicator& communicator) {
-                           const Tensor wanted = own(o, division.rows, communicator.rank(), 0);
-                           const Tensor keys = own(k, division.rows, communicator.rank(), 0);
-                           Tensor result(DType::f32, wanted.shape());
-                           distributed::attention(communicator, own(q, division.rows, communicator.rank(), 0),
-                                                  keys, keys, result, division, options);
-                           if (!same_bits(result, wanted)) throw std::runtime_error("o differs");
-                         }),
+    EXPECT_THAT(on_local_ranks(3,
+                               [&](Communicator& communicator) {
+                                 const Tensor wanted = own(o, division.rows, communicator.rank(), 0);
+                                 const Tensor keys = own(k, division.rows, communicator.rank(), 0);
+                                 Tensor result(DType::f32, wanted.shape());
+                                 distributed::attention(communicator,
+                                                        own(q, division.rows, communicator.rank(), 0), keys, keys,
+                                                        result, division, options);
+                                 if (!same_bits(result, wanted)) throw std::runtime_error("o differs");
+                               }),
                 Each(std::string()))
         << name_of(method);
   }
@@ -233,14 +235,14 @@ TEST(Distributed, DecodesALongCacheWithTheBitsOfOneProcess) {
     const AttentionOptions options{.causal = Causal::bottom_right, .window_left = window, .num_threads = 1};
     const Tensor o = decode(q, k, v, options);
     const ParallelConfig division{.keys = Sharding::striped(30000, 3, 2 * kDecodeSplitKeys)};
-    EXPECT_THAT(on_ranks(3,
-                         [&](Communicator& communicator) {
-                           Tensor result(DType::f32, o.shape());
-                           distributed::decode(communicator, q, own(k, division.keys, communicator.rank()),
-                                               own(v, division.keys, communicator.rank()), result, division,
-                                               options);
-                           if (!same_bits(result, o)) throw std::runtime_error("o differs");
-                         }),
+    EXPECT_THAT(on_local_ranks(3,
+                               [&](Communicator& communicator) {
+                                 Tensor result(DType::f32, o.shape());
+                                 distributed::decode(communicator, q, own(k, division.keys, communicator.rank()),
+                                                     own(v, division.keys, communicator.rank()), result, division,
+                                                     options);
+                                 if (!same_bits(result, o)) throw std::runtime_error("o differs");
+                               }),
                 Each(std::string()));
   }
 }

@@ -191,8 +191,10 @@ constexpr Rule kMustNotReach[] = {
 constexpr Rule kOutside[] = {
     {"^src/cpu/(simd|amx)/", "^([a-z]*mm|x86|avx.*|arm_neon|cpuid)intrin\\.h$|^(arm_neon|wasm_simd128)\\.h$"},
     {"^src/core/threads/openmp\\.cpp$|^tests/|^bench/", "^omp\\.h$"},
-    // WebAssembly without threads lacks these: core/threads/platform.h has what the other rooms use of them.
-    {"^src/(core/threads|mpi|model|tokenizer)/|^(tests|bench|cli|python|packages|examples)/",
+    // WebAssembly without threads lacks these: core/threads/platform.h has what the other rooms use of them. Only
+    // cli and tests include cases/local_ranks.h.
+    {"^src/(core/threads|mpi|model|tokenizer)/|^(tests|bench|cli|python|packages|examples)/|^cases/"
+     "local_ranks\\.h$",
      "^(mutex|thread|condition_variable|shared_mutex|future)$"},
     {"^src/(io|model|page|tokenizer)/|^cli/|^tests/", "^nlohmann/"},
     {"^src/(io|page)|^cli/|^tests/", "^zlib\\.h"},

@@ -1,7 +1,7 @@
-// The ranks of a test: threads of one process.
+// The ranks of a distributed call as threads of this process.
 #pragma once
 
-#include <saccade/distributed.h>
+#include <saccade/communicator.h>
 
 #include <chrono>
 #include <functional>
@@ -9,11 +9,13 @@
 #include <thread>
 #include <vector>
 
-namespace saccade::test {
+namespace saccade::cases {
 
-/// Calls body(communicator) on a thread for each rank; returns what each rank threw, empty if nothing.
-inline std::vector<std::string> on_ranks(int ranks, const std::function<void(distributed::Communicator&)>& body,
-                                         std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+/// Calls body(communicator) on a thread for each rank; returns what each rank threw, empty if nothing. `timeout`:
+/// how long a rank waits for another.
+inline std::vector<std::string> on_local_ranks(int ranks,
+                                               const std::function<void(distributed::Communicator&)>& body,
+                                               std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   const auto communicators = distributed::local_communicators(ranks);
   std::vector<std::string> errors(communicators.size());
   std::vector<std::thread> threads;
@@ -31,4 +33,4 @@ inline std::vector<std::string> on_ranks(int ranks, const std::function<void(dis
   return errors;
 }
 
-}  // namespace saccade::test
+}  // namespace saccade::cases

@@ -9,7 +9,7 @@
 
 #include "saccade/inspect.h"
 
-namespace saccade::test {
+namespace saccade::cases {
 
 /// Lengths and positions of a call, as attention.h defines them.
 struct Sequences {
@@ -168,4 +168,4 @@ class Statistics {
   std::vector<T> received_;
 };
 
-}  // namespace saccade::test
+}  // namespace saccade::cases
