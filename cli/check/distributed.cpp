@@ -106,6 +106,9 @@ class DividedCheck {
 ExitCode check_distributed(const CheckArguments& arguments) {
   if (arguments.shapes) refuse("--shapes cannot be combined with --distributed");
   if (!arguments.backend.empty()) refuse("--backend cannot be combined with --distributed");
+  if (arguments.campaign) refuse("--campaign cannot be combined with --distributed");
+  if (!arguments.kinds.empty()) refuse("--kind cannot be combined with --distributed");
+  if (!arguments.simpler.empty()) refuse("--simpler cannot be combined with --distributed");
   if (arguments.threads) refuse("--threads cannot be combined with --distributed: cases say how many");
   return with_ranks("check", arguments.ranks, [&](Ranks& ranks) { return DividedCheck(arguments, ranks).run(); });
 }

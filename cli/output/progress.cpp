@@ -13,6 +13,7 @@ namespace {
 
 /// "512 of 1000, 12 s left, no failure"
 std::string progress_text(const Progress& progress, const std::string& remark) {
+  if (progress.total == 0) return fmt::format("{} done, {}", progress.done, remark);
   const std::int64_t made = progress.done - progress.done_before, left = progress.total - progress.done;
   const std::string time = made > 0 ? fmt::format(", {:.0f} s left", progress.seconds * static_cast<double>(left) /
                                                                          static_cast<double>(made))
@@ -53,9 +54,9 @@ void ProgressBar::hide() {
 }
 
 std::string progress_line(const Progress& progress, const std::string& remark) {
+  if (progress.total == 0) return progress_text(progress, remark);
   constexpr std::size_t kWidth = 24;
-  const double share =
-      progress.total > 0 ? static_cast<double>(progress.done) / static_cast<double>(progress.total) : 1.0;
+  const double share = static_cast<double>(progress.done) / static_cast<double>(progress.total);
   const std::size_t filled = std::min(static_cast<std::size_t>(share * kWidth), kWidth);
   std::string bar(filled, '=');
   if (filled < kWidth) bar += '>';

@@ -9,15 +9,16 @@ namespace saccade::cli {
 
 /// The progress after `seconds`.
 struct Progress {
-  std::int64_t done = 0, total = 0;
-  std::int64_t done_before = 0;  ///< the part of `done` from before the seconds began
+  std::int64_t done = 0, total = 0;  ///< total 0: nobody knows how many there will be
+  std::int64_t done_before = 0;      ///< the part of `done` from before the seconds began
   double seconds = 0;
 };
 
 /// A progress bar on standard error, shown while the object exists; does nothing if that is not a terminal.
 class ProgressBar {
  public:
-  /// `done_before`: done before this command began, and not counted in the estimate of the remaining time.
+  /// `total`: 0 if it goes on until it is interrupted. `done_before`: done before this command began, and not
+  /// counted in the estimate of the remaining time.
   explicit ProgressBar(std::int64_t total, std::int64_t done_before = 0);
   ~ProgressBar() { hide(); }
   ProgressBar(const ProgressBar&) = delete;
