@@ -12,17 +12,14 @@ namespace saccade::test {
 namespace {
 
 using cases::on_local_ranks;
-using distributed::CommunicationError;
 using distributed::Communicator;
 using distributed::Method;
 using distributed::ParallelConfig;
 using distributed::Run;
 using distributed::Sharding;
-using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 /// The rows of a rank of [..., rows, dim].
 Tensor own(const Tensor& whole, const Sharding& sharding, int rank, int dim = -2) {
