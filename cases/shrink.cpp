@@ -10,7 +10,7 @@ class Shrinking {
  public:
   Shrinking(const std::vector<std::string>& options, const std::function<Attempt(const Simplification&)>& attempt,
             int most_attempts)
-      : options_(options), attempt_(attempt), attempts_left_(most_attempts) {}
+      : options_(options), attempt_(attempt), attempts_left_(most_attempts - 1) {}
 
   Simplification run() {
     problem_ = attempt_({}).problem;
