@@ -42,6 +42,10 @@ struct NamedParameter {
 /// - zero_grad() sets every gradient to 0.
 ///
 /// Parameters are f32. Gradients have the same bits for any number of threads.
+///
+/// A call for which there is not enough memory throws std::bad_alloc. The parameters and the mode are then as they
+/// were. Gradients and what forward() kept may not be, and dropout may have counted the call: zero_grad() and
+/// forward() come next.
 class Module {
  public:
   virtual ~Module() = default;
@@ -101,7 +105,11 @@ class Module {
   virtual void translate(const std::string& prefix, std::map<std::string, TensorView>& entries);
 
  private:
+  friend class EvalMode;
+
   void collect(const std::string& prefix, std::vector<NamedParameter>& into);
+  /// This module and all within it.
+  std::vector<Module*> all();
 
   std::string name_;
   bool training_ = true;
@@ -110,13 +118,17 @@ class Module {
 /// Puts a module into evaluation mode; the destructor restores the previous mode.
 class EvalMode {
  public:
-  explicit EvalMode(Module& module) : module_(module), was_training_(module.training()) { module_.eval(); }
-  ~EvalMode() { module_.train(was_training_); }
+  explicit EvalMode(Module& module) : modules_(module.all()), was_training_(module.training()) { set(false); }
+  ~EvalMode() { set(was_training_); }
   EvalMode(const EvalMode&) = delete;
   EvalMode& operator=(const EvalMode&) = delete;
 
  private:
-  Module& module_;
+  void set(bool training) {
+    for (Module* const module : modules_) module->training_ = training;
+  }
+
+  std::vector<Module*> modules_;  // because the destructor cannot ask for memory
   bool was_training_;
 };
 using InEvaluation [[deprecated("renamed EvalMode")]] = EvalMode;

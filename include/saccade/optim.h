@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 
 #include "saccade/module.h"
@@ -15,7 +16,8 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  /// One step with the current gradients. Parameters without a gradient do not change.
+  /// One step with the current gradients. Parameters without a gradient do not change. If there is not enough
+  /// memory it throws std::bad_alloc, and nothing has changed.
   void step();
 
   /// The number of calls of step(), including those before state_dict() was saved.
@@ -53,10 +55,14 @@ class Optimizer {
   };
   virtual Suffixes suffixes() const = 0;
 
-  /// One step of one parameter that has a gradient. `moments` are empty before the first step.
+  /// One step of one parameter that has a gradient; throws nothing. `moments` count this step. Those that
+  /// suffixes() names are 0 before the first.
   virtual void update(const NamedParameter& parameter, Moments& moments) const = 0;
 
  private:
+  /// Makes those of parameters that have their first gradient. Throws std::bad_alloc.
+  void make_moments(std::span<const NamedParameter> parameters);
+
   std::string name_;
   Module* module_;
   double lr_;

@@ -54,7 +54,8 @@ class Trainer {
   bool is_done() const { return steps() >= options_.steps; }
   const std::vector<TrainingStep>& history() const { return history_; }
 
-  /// One step: a batch forward and backward, clipping, and the update of the parameters.
+  /// One step: a batch forward and backward, clipping, and the update of the parameters. If there is not enough
+  /// memory it throws std::bad_alloc; the run is then where it was, and the next call makes the same step.
   const TrainingStep& step();
 
   /// Everything that the rest of the run depends on, to save with save_safetensors of io.h: parameters as

@@ -18,13 +18,14 @@ namespace saccade {
 void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
                   const std::function<void(std::int64_t, std::byte*)>& body) {
   std::atomic<std::int64_t> next = 0;
-  run_on_threads(threads, [&](int) {
+  const auto work = [&](int) {
     const Workspace scratch(scratch_bytes);
     for (std::int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items;) {
       body(item, scratch.data());
       poll_progress();
     }
-  });
+  };
+  run_on_threads(threads, std::ref(work));  // a reference, for which no memory is allocated
 }
 
 void parallel_for_in_place(int threads, std::int64_t items, std::size_t scratch_bytes,
@@ -92,6 +93,7 @@ struct Workspace::Block {
 std::array<std::atomic<Workspace::Block*>, 64> Workspace::idle_{};
 
 Workspace::Workspace(std::size_t bytes) {
+  if (bytes == 0) return;
   // The smallest block that fits is used. A block far too large for this call stays available to other calls. If
   // none fits, a smaller one makes room for the new one, and only one: the others serve the call's other sizes.
   std::unique_ptr<Block> best, smaller;
@@ -115,7 +117,9 @@ Workspace::Workspace(std::size_t bytes) {
   }
 }
 
-Workspace::~Workspace() { keep(block_); }
+Workspace::~Workspace() {
+  if (block_) keep(block_);
+}
 
 void Workspace::keep(Block* block, std::atomic<Block*>* first) {
   Block* empty = nullptr;
@@ -127,7 +131,7 @@ void Workspace::keep(Block* block, std::atomic<Block*>* first) {
   delete block;
 }
 
-std::byte* Workspace::data() const { return block_->memory.data(); }
+std::byte* Workspace::data() const { return block_ ? block_->memory.data() : nullptr; }
 
 void Workspace::release_idle() {
   for (std::atomic<Block*>& slot : idle_) delete slot.exchange(nullptr, std::memory_order_acquire);

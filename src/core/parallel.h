@@ -22,7 +22,8 @@ void run_on_threads(int threads, const std::function<void(int)>& body);
 void wait_for(const std::atomic<std::int64_t>& number, std::int64_t value);
 
 /// Calls body(item, scratch) for each item. Threads take the next item, in ascending order, when they are free.
-/// Each thread has its own `scratch`: `scratch_bytes` long, 64-byte aligned, not initialized.
+/// Each thread has its own `scratch`: `scratch_bytes` long, 64-byte aligned, not initialized. Without scratch it
+/// throws only what body throws.
 void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
                   const std::function<void(std::int64_t item, std::byte* scratch)>& body);
 
@@ -35,14 +36,15 @@ void parallel_for_in_place(int threads, std::int64_t items, std::size_t scratch_
 std::int64_t rows_of_block(std::int64_t columns);
 
 /// For work of a few operations per number: calls body(row, row_end) for rows [0, rows) in blocks of
-/// rows_of_block(columns), on several threads if there are enough blocks.
+/// rows_of_block(columns), on several threads if there are enough blocks. Throws only what body throws; to make a
+/// std::function of a lambda allocates memory, of a std::ref() of one it does not.
 void for_blocks(std::int64_t rows, std::int64_t columns,
                 const std::function<void(std::int64_t row, std::int64_t row_end)>& body);
 
 /// Memory kept between calls. Large blocks request huge pages.
 class Workspace {
  public:
-  /// At least `bytes` bytes, 64-byte aligned, not initialized. Throws std::bad_alloc.
+  /// At least `bytes` bytes, 64-byte aligned, not initialized; none for 0. Throws std::bad_alloc.
   explicit Workspace(std::size_t bytes);
   ~Workspace();
   Workspace(const Workspace&) = delete;
@@ -59,7 +61,7 @@ class Workspace {
   [[gnu::visibility("hidden")]] static void keep(Block* block, std::atomic<Block*>* first = nullptr);
 
   static std::array<std::atomic<Block*>, 64> idle_;
-  Block* block_ = nullptr;
+  Block* block_ = nullptr;  // nullptr: no bytes
 };
 
 /// The option num_threads of a public function: the maximum number of threads for work that this thread starts

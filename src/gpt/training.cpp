@@ -124,8 +124,13 @@ const TrainingStep& Trainer::step() {
                               .total_steps = options_.steps};
   step.lr = schedule.at(steps());
   optimizer_->set_lr(step.lr);
-  optimizer_->step();
   history_.push_back(step);
+  try {
+    optimizer_->step();
+  } catch (...) {  // out of memory: nothing else has changed
+    history_.pop_back();
+    throw;
+  }
   return history_.back();
 }
 
@@ -177,14 +182,10 @@ void Trainer::load_state_dict(const StateDict& state) {
     refuse(kTrainerName, "cannot load: history must be f64 [steps, ", std::ssize(kHistoryColumns),
            "] with at most ", options_.steps, " steps");
   std::vector<TrainingStep> history = history_of(rows->second);
-  const StateDict before = model_->state_dict();
+  std::unique_ptr<Optimizer> optimizer = optimizer_of(*model_, options_);
+  optimizer->load_state_dict(entries_of(state, kOptimizer));
   model_->load_state_dict(entries_of(state, kModel));
-  try {
-    optimizer_->load_state_dict(entries_of(state, kOptimizer));
-  } catch (...) {
-    model_->load_state_dict(before);
-    throw;
-  }
+  optimizer_ = std::move(optimizer);
   history_ = std::move(history);
 }
 

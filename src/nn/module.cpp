@@ -1,6 +1,7 @@
 #include "saccade/module.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/check.h"
 #include "saccade/random.h"
@@ -109,9 +110,14 @@ void Module::zero_grad() {
 }
 
 void Module::train(bool training) {
-  training_ = training;
+  for (Module* const module : all()) module->training_ = training;
+}
+
+std::vector<Module*> Module::all() {
+  std::vector<Module*> modules{this};
   for (const Part& part : parts())
-    if (part.module != nullptr) part.module->train(training);
+    if (part.module != nullptr) std::ranges::copy(part.module->all(), std::back_inserter(modules));
+  return modules;
 }
 
 void Module::seed_dropout(std::uint64_t seed) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <numbers>
 #include <set>
 #include <utility>
@@ -76,13 +77,28 @@ void Optimizer::set_lr(double lr) {
 }
 
 void Optimizer::step() {
-  for (const NamedParameter& parameter : module_->parameters()) {
+  const std::vector<NamedParameter> parameters = module_->parameters();
+  make_moments(parameters);  // all that can fail comes first
+  for (const NamedParameter& parameter : parameters) {
     if (!parameter.gradient) continue;
-    Moments& moments = moments_[parameter.name];
+    Moments& moments = moments_.at(parameter.name);
     ++moments.steps;
     update(parameter, moments);
   }
   ++steps_;
+}
+
+void Optimizer::make_moments(std::span<const NamedParameter> parameters) {
+  const Suffixes ends = suffixes();
+  std::map<std::string, Moments> made;
+  for (const NamedParameter& parameter : parameters) {
+    if (!parameter.gradient || moments_.contains(parameter.name)) continue;
+    Moments& moments = made[parameter.name];
+    const Shape shape(parameter.value.dims().begin(), parameter.value.dims().end());
+    if (ends.first) moments.first = Tensor(DType::f32, shape);
+    if (ends.second) moments.second = Tensor(DType::f32, shape);
+  }
+  moments_.merge(made);
 }
 
 StateDict Optimizer::state_dict() const {
@@ -106,7 +122,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
     const auto entry = [&](const char* end) { return parameter.name + end; };
     if (!ends.first || !reader.has(entry(ends.first))) continue;  // it had no gradient yet
     Moments& moments = loaded[parameter.name];
-    if (ends.steps) moments.steps = reader.read_number(entry(ends.steps));
+    moments.steps = ends.steps ? reader.read_number(entry(ends.steps)) : 1;  // at least
     moments.first = reader.read(entry(ends.first), DType::f32, parameter.value.dims());
     if (ends.second) moments.second = reader.read(entry(ends.second), DType::f32, parameter.value.dims());
   }
@@ -130,10 +146,6 @@ Optimizer::Suffixes AdamW::suffixes() const {
 }
 
 void AdamW::update(const NamedParameter& parameter, Moments& moments) const {
-  if (moments.first.rank() == 0) {
-    const Shape shape(parameter.value.dims().begin(), parameter.value.dims().end());
-    moments.first = moments.second = Tensor(DType::f32, shape);
-  }
   const bool decays = options_.decay_vectors || parameter.value.rank > 1;
   const auto t = static_cast<double>(moments.steps);
   const AdamWParams params{.keep = static_cast<float>(decays ? 1.0 - lr() * options_.weight_decay : 1.0),
@@ -147,9 +159,10 @@ void AdamW::update(const NamedParameter& parameter, Moments& moments) const {
   float* const value = parameter.value.as<float>();
   float *const first = moments.first.values<float>().data(), *const second = moments.second.values<float>().data();
   const LayerKernels& kernels = layer_kernels();
-  for_blocks(parameter.value.size(), 1, [&](std::int64_t i, std::int64_t end) {
+  const auto work = [&](std::int64_t i, std::int64_t end) {
     kernels.adamw(params, gradient + i, value + i, first + i, second + i, end - i);
-  });
+  };
+  for_blocks(parameter.value.size(), 1, std::ref(work));
 }
 
 // ---- Stochastic gradient descent -----------------------------------------------------------------------------
@@ -167,22 +180,20 @@ Optimizer::Suffixes Sgd::suffixes() const {
 }
 
 void Sgd::update(const NamedParameter& parameter, Moments& moments) const {
-  const bool is_first = moments.first.rank() == 0;
-  if (is_first && options_.momentum != 0.0)
-    moments.first = Tensor(DType::f32, Shape(parameter.value.dims().begin(), parameter.value.dims().end()));
   const SgdParams params{.lr = static_cast<float>(lr()),
                          .weight_decay = static_cast<float>(options_.weight_decay),
                          .momentum = static_cast<float>(options_.momentum),
                          .one_minus_dampening = static_cast<float>(1.0 - options_.dampening),
                          .nesterov = options_.nesterov,
-                         .is_first = is_first};
+                         .is_first = moments.steps == 1};
   const float* const gradient = parameter.gradient.as<float>();
   float* const value = parameter.value.as<float>();
   float* const momentum = options_.momentum != 0.0 ? moments.first.values<float>().data() : nullptr;
   const LayerKernels& kernels = layer_kernels();
-  for_blocks(parameter.value.size(), 1, [&](std::int64_t i, std::int64_t end) {
+  const auto work = [&](std::int64_t i, std::int64_t end) {
     kernels.sgd(params, gradient + i, value + i, momentum ? momentum + i : nullptr, end - i);
-  });
+  };
+  for_blocks(parameter.value.size(), 1, std::ref(work));
 }
 
 // ---- Clipping ------------------------------------------------------------------------------------------------
@@ -227,9 +238,10 @@ double clip_grad_norm(Module& module, double max_norm) {
   for (const NamedParameter& parameter : parameters) {
     if (!parameter.gradient) continue;
     float* const gradient = parameter.gradient.as<float>();
-    for_blocks(parameter.gradient.size(), 1, [&](std::int64_t i, std::int64_t end) {
+    const auto work = [&](std::int64_t i, std::int64_t end) {
       kernels.multiply(static_cast<float>(factor), gradient + i, end - i);
-    });
+    };
+    for_blocks(parameter.gradient.size(), 1, std::ref(work));
   }
   return norm;
 }

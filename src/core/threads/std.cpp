@@ -173,8 +173,11 @@ class Pool {
   std::vector<Part> give(Team& team) {
     std::vector<Part> parts;
     const int workers = std::min(processors() - 1, static_cast<int>(workers_.size()));
-    if (workers > 0)  // nothing may throw once a thread has work
-      parts.reserve(static_cast<std::size_t>(std::min(workers, team.threads() - 1)));
+    try {  // nothing may throw once a thread has work
+      if (workers > 0) parts.reserve(static_cast<std::size_t>(std::min(workers, team.threads() - 1)));
+    } catch (const std::bad_alloc&) {
+      return parts;  // the caller's thread does all of the work
+    }
     for (int thread = 1, index = 0; thread < team.threads() && index < workers; ++index) {
       Worker* const worker = find_or_start(static_cast<std::size_t>(index));
       if (!worker) break;
