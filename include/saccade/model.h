@@ -87,7 +87,8 @@ class ModelCache {
 
 /// How a model runs; fill it with designated initializers.
 struct ModelOptions {
-  /// Earlier tokens of the sequence, which must be the only one; the new ones are appended. Decoders only.
+  /// Earlier tokens of the sequence, which must be the only one; the new ones are appended. Decoders only. A call
+  /// that throws leaves it as it was.
   ModelCache* cache = nullptr;
   /// Called for each layer. Cannot be combined with a cache.
   OnAttention on_attention{};

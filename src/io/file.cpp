@@ -128,12 +128,13 @@ void FileWriter::commit() {
   if (!temporary_.empty() && !system_file::flush(descriptor_)) refuse("written", errno);
   if (!system_file::close(std::exchange(descriptor_, -1))) refuse("written", errno);
   if (temporary_.empty()) return;
+  // All that needs memory comes before the file is replaced.
+  const fs::path folder = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
   std::error_code error;
   if (fs::rename(temporary_, target_, error); error)
     origin_.refuse("cannot be replaced: " + error.default_error_condition().message());
   temporary_.clear();
   // The file is complete under its name. Flushing the folder is best effort.
-  const fs::path folder = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
   system_file::flush_folder(folder);
 }
 

@@ -273,6 +273,13 @@ std::string json_string(const io::Origin& origin, const std::string& text) {
   return nlohmann::json(text).dump();
 }
 
+/// Not by a nlohmann::json, whose arrays need memory to be destroyed, and end the program if there is none.
+std::string json_array(std::span<const std::int64_t> numbers) {
+  std::string text;
+  for (const std::int64_t number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return "[" + text + "]";
+}
+
 /// The header's length and the header, padded so that the data after it is aligned.
 std::string header_of(const io::Origin& origin, const Safetensors& contents,
                       std::span<const NamedTensor* const> tensors) {
@@ -285,9 +292,9 @@ std::string header_of(const io::Origin& origin, const Safetensors& contents,
   for (const NamedTensor* named : tensors) {
     const Tensor& tensor = named->second;
     entries += (entries.empty() ? "" : ",") + json_string(origin, named->first) + ":{\"dtype\":\"" +
-               std::string(type_entry(tensor.dtype())->first) +
-               "\",\"shape\":" + nlohmann::json(tensor.shape()).dump() + ",\"data_offsets\":[" +
-               std::to_string(offset) + "," + std::to_string(offset + tensor.bytes()) + "]}";
+               std::string(type_entry(tensor.dtype())->first) + "\",\"shape\":" + json_array(tensor.shape()) +
+               ",\"data_offsets\":[" + std::to_string(offset) + "," + std::to_string(offset + tensor.bytes()) +
+               "]}";
     offset += tensor.bytes();
   }
   std::string text = "{" + entries + "}";

@@ -298,7 +298,14 @@ Tensor Model::hidden_states(const ModelInput& input, const ModelOptions& options
   Run run = state_->run_of(input, cache);
   run.on_attention = options.on_attention, run.num_threads = threads.count;
   Tensor x = state_->embedded(input, run.sequences, threads.count);
-  (*state_->stack)(x, run);
+  const bool has_source = cache && !cache->source_.empty() && cache->source_.front().rank() != 0;
+  try {
+    (*state_->stack)(x, run);
+  } catch (...) {  // out of memory, or of a ProgressHook: some layers have the new tokens, the others do not
+    if (cache) cache->truncate(cache->length_);
+    if (cache && !has_source) std::ranges::fill(cache->source_, Tensor());
+    throw;
+  }
   if (cache) cache->length_ += std::ssize(input.tokens);
   return x;
 }

@@ -105,6 +105,8 @@ Json parsed(std::string_view text) {
 Tokenizer Tokenizer::parse(std::string_view json, std::string_view name) {
   try {
     return Tokenizer(std::make_unique<State>(parsed(json)));
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& error) {
     throw std::runtime_error(message_of(std::string(name) + ": ", error));
   }

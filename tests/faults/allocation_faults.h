@@ -23,7 +23,7 @@
 
 // The library's memory that is not from operator new: src/core/memory.cpp.
 extern "C" [[gnu::noinline]] void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
-  return saccade::test::fails_now() ? nullptr : saccade::test::allocate_aligned(alignment, bytes);
+  return saccade::test::fails_now(bytes) ? nullptr : saccade::test::allocate_aligned(alignment, bytes);
 }
 
 namespace saccade::test {
@@ -70,8 +70,8 @@ struct Attempt {
   bool has_failed = false, has_come = false;
   std::array<char, 200> message{};  ///< of an exception that does not say that memory ran out; else empty
 
-  Attempt(const Operation& operation, std::size_t number, bool for_good) {
-    const AllocationFault fault(number, for_good);
+  Attempt(const Operation& operation, const FailingAllocations& failing) {
+    const AllocationFault fault(failing);
     try {
       operation.run();
     } catch (const std::bad_alloc&) {
@@ -91,8 +91,8 @@ struct Attempt {
 /// Runs operations that `make` makes anew each time, once with each of the first allocations failing, and from
 /// then on with one in ten, until a run has no more of them: as the only one that fails, and with all after it. A
 /// run throws std::bad_alloc, leaves the operation's state as it was, and gives the same bits when it is repeated.
-/// Returns how many runs failed.
-inline std::size_t failures_of(const std::function<Operation()>& make) {
+/// Smaller allocations than `least_bytes` succeed. Returns how many runs failed.
+inline std::size_t failures_of(const std::function<Operation()>& make, std::size_t least_bytes = 0) {
   const std::size_t one_by_one = from_environment("SACCADE_TEST_CASES", 60);
   const Operation undisturbed = make();
   const std::string before = undisturbed.state();
@@ -104,7 +104,7 @@ inline std::size_t failures_of(const std::function<Operation()>& make) {
       SCOPED_TRACE("allocation " + std::to_string(n) + (for_good ? " and all later ones" : ""));
       const Operation operation = make();
       release_workspaces();
-      const detail::Attempt attempt(operation, n, for_good);
+      const detail::Attempt attempt(operation, {n, for_good, least_bytes});
       EXPECT_STREQ(attempt.message.data(), "");
       if (attempt.has_failed) {
         ++failures;
@@ -120,6 +120,8 @@ inline std::size_t failures_of(const std::function<Operation()>& make) {
 }
 
 /// The same for an operation that allocates.
-inline void expect_survives(const std::function<Operation()>& make) { EXPECT_GT(failures_of(make), 0U); }
+inline void expect_survives(const std::function<Operation()>& make, std::size_t least_bytes = 0) {
+  EXPECT_GT(failures_of(make, least_bytes), 0U);
+}
 
 }  // namespace saccade::test

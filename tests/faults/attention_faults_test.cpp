@@ -268,7 +268,7 @@ TEST(AllocationFaults, CachesShrinkWithoutMemory) {
   for (const KvCacheOptions& options : caches()) {
     const std::shared_ptr<KvCache> cache = cache_of(options);
     {
-      const AllocationFault fault(1, true);
+      const AllocationFault fault({.first = 1, .for_good = true});
       cache->share_prefix(0, 1, 5);
       cache->truncate(0, 4);
       cache->clear(1);

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <limits>
 #include <new>
 
 #include "support/system.h"
@@ -14,35 +13,42 @@ namespace saccade::test {
 /// Of all allocations since a test has set them to 0.
 inline std::atomic<std::size_t> largest_allocation{0}, allocations{0};
 
-/// The allocations that fail, counted from 1 since a test has set their number to 0: none, unless an
-/// AllocationFault lives.
-inline std::atomic<std::size_t> first_failing{std::numeric_limits<std::size_t>::max()}, last_failing{0};
+/// Allocations that fail.
+struct FailingAllocations {
+  std::size_t first = 0;        ///< the number of the first one, counted from 1; 0: none
+  bool for_good = false;        ///< whether all after it fail too
+  std::size_t least_bytes = 0;  ///< smaller ones are not counted
+};
 
-/// Counts an allocation. Returns whether it fails.
-inline bool fails_now() {
-  const std::size_t number = ++allocations;
-  return first_failing <= number && number <= last_failing;
+inline FailingAllocations failing_allocations;
+inline std::atomic<std::size_t> counted_allocations{0};
+
+/// Whether an allocation of this size fails.
+inline bool fails_now(std::size_t bytes) {
+  const FailingAllocations& failing = failing_allocations;
+  if (failing.first == 0 || bytes < failing.least_bytes) return false;
+  const std::size_t number = ++counted_allocations;
+  return number == failing.first || (failing.for_good && number > failing.first);
 }
 
-/// Lets an allocation of any thread fail while it lives: its n-th, or all from the n-th on.
+/// Lets allocations of any thread fail while it lives. Other threads must be idle when it is made and destroyed.
 class AllocationFault {
  public:
-  /// `number` is n, from 1 on.
-  AllocationFault(std::size_t number, bool for_good) {
-    allocations = 0;
-    last_failing = for_good ? std::numeric_limits<std::size_t>::max() : number;
-    first_failing = number;
+  explicit AllocationFault(const FailingAllocations& failing) {
+    counted_allocations = 0;
+    failing_allocations = failing;
   }
-  ~AllocationFault() { first_failing = std::numeric_limits<std::size_t>::max(); }
+  ~AllocationFault() { failing_allocations = {}; }
   AllocationFault(const AllocationFault&) = delete;
   AllocationFault& operator=(const AllocationFault&) = delete;
 
-  /// Whether there were as many allocations.
-  bool has_come() const { return allocations >= first_failing; }
+  /// Whether the first one has failed.
+  bool has_come() const { return counted_allocations >= failing_allocations.first; }
 };
 
 inline void* allocate(std::size_t bytes, std::size_t alignment) {
-  if (fails_now()) throw std::bad_alloc();
+  ++allocations;
+  if (fails_now(bytes)) throw std::bad_alloc();
   std::size_t largest = largest_allocation.load();
   while (bytes > largest && !largest_allocation.compare_exchange_weak(largest, bytes)) {
   }
