@@ -52,7 +52,8 @@ class AttentionState {
   ///
   /// Throws std::invalid_argument as attention() does, for a shape, element type, option or instruction set
   /// (active_isa()) that differs from the first call's, and for options.weights, options.scores and
-  /// options.block_table. The state is then unchanged.
+  /// options.block_table. The state is then unchanged. After any other exception, such as std::bad_alloc or one of
+  /// a score modifier, the state may be incomplete: add() and finish() then throw std::invalid_argument.
   void add(const TensorView& q, const TensorView& k, const TensorView& v,
            const AttentionOptions& options = kDefaultAttentionOptions);
 

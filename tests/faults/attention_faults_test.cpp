@@ -20,6 +20,7 @@
 #include "saccade/quantize.h"
 #include "saccade/reference.h"
 #include "saccade/rope.h"
+#include "support/refusal.h"
 #include "support/tensors.h"
 
 namespace saccade::test {
@@ -278,33 +279,60 @@ TEST(AllocationFaults, CachesShrinkWithoutMemory) {
   }
 }
 
-/// A state whose add() failed is unchanged, or refuses to go on; a failed finish() changes nothing.
-TEST(AllocationFaults, OfAttentionState) {
+/// Keys of a problem in two parts.
+void add_part(AttentionState& state, const LargeProblem& p, std::int64_t begin, std::int64_t end) {
+  state.add(p.q, p.k.view().slice(2, begin, end), p.v.view().slice(2, begin, end),
+            {.origin = {.key = begin}, .num_threads = 3});
+}
+
+std::string finished(AttentionState& state, const LargeProblem& p) {
+  Tensor o(DType::f32, p.q.shape());
+  state.finish(o);
+  return bits_of(o);
+}
+
+TEST(AllocationFaults, OfFinishingAState) {
   const LargeProblem p(DType::f32);
-  const auto parts = [&](AttentionState& state, std::int64_t begin, std::int64_t end) {
-    state.add(p.q, p.k.view().slice(2, begin, end), p.v.view().slice(2, begin, end),
-              {.origin = {.key = begin}, .num_threads = 3});
-  };
-  const auto o_of = [&](AttentionState& state) {
-    Tensor o(DType::f32, p.q.shape());
-    state.finish(o);
-    return bits_of(o);
-  };
   expect_survives([&]() -> Operation {
     const auto state = std::make_shared<AttentionState>();
-    parts(*state, 0, 200);
-    parts(*state, 200, 300);
+    add_part(*state, p, 0, 200);
     const auto o = std::make_shared<Tensor>(DType::f32, p.q.shape());
     return {.run = [state, o] { state->finish(*o); },
             .result = [o] { return bits_of(*o); },
-            .state = [=] { return o_of(*state); }};
+            .state = [state, &p] { return finished(*state, p); }};
   });
-  expect_survives([&]() -> Operation {
-    const auto state = std::make_shared<AttentionState>();
-    return {.run = [=] { parts(*state, 0, 200); },
-            .result = [=] { return o_of(*state); },
-            .prepare = [=] { *state = AttentionState(); }};
-  });
+}
+
+/// A state whose add() failed goes on as if it had not been called, or says that it cannot.
+TEST(AllocationFaults, OfAddingToAState) {
+  const LargeProblem p(DType::f32);
+  for (const bool has_part : {false, true}) {
+    const auto begun = [&] {
+      AttentionState state;
+      if (has_part) add_part(state, p, 0, 200);
+      return state;
+    };
+    const std::int64_t begin = has_part ? 200 : 0;
+    AttentionState undisturbed = begun();
+    add_part(undisturbed, p, begin, 300);
+    const std::string expected = finished(undisturbed, p);
+    int incomplete = 0;
+    for (std::size_t n = 1;; ++n) {
+      AttentionState state = begun();
+      release_workspaces();
+      const detail::Attempt attempt({.run = [&] { add_part(state, p, begin, 300); }}, {.first = n});
+      if (!attempt.has_failed) break;
+      const std::string refused = refusal([&] { add_part(state, p, begin, 300); });
+      if (refused.empty()) {
+        EXPECT_TRUE(finished(state, p) == expected) << "allocation " << n;
+      } else {
+        EXPECT_EQ(refused, "[AttentionState::add] the state is incomplete, for an earlier call of add() failed");
+        EXPECT_NE(refusal([&] { finished(state, p); }), "");
+        ++incomplete;
+      }
+    }
+    EXPECT_GT(incomplete, 0);
+  }
 }
 
 }  // namespace
