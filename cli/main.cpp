@@ -4,6 +4,8 @@
 
 #include <cstdio>
 #include <new>
+#include <stdexcept>
+#include <string>
 
 #include "cli/common/command_line.h"
 #include "cli/common/common.h"
@@ -14,33 +16,34 @@ namespace {
 
 using namespace saccade::cli;
 
-ExitCode run_action(const Action& action) {
-  const ExitCode code = action();
-  // A full disk or a closed pipe is detected here at the latest.
-  if (std::fflush(stdout) != 0) throw std::runtime_error("standard output could not be written");
+constexpr const char* kNoOutput = "standard output could not be written";
+
+/// A full disk or a closed pipe is noticed here at the latest.
+void flush_output() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw std::runtime_error(kNoOutput);
+}
+
+ExitCode run(CommandLine& command_line, const Action& action, int argc, char** argv) {
+  const bool is_for_action = command_line.parse(argc, argv);
+  if (is_for_action && !action) refuse("expected a subcommand; saccade --help lists them");
+  const ExitCode code = is_for_action ? action() : kGood;
+  flush_output();
   return code;
 }
 
 ExitCode run_command_line(CommandLine& command_line, const Action& action, int argc, char** argv) {
-  const auto complain = [&](std::string_view text) {
-    std::fputs(fmt::format("{}: {}\n", command_line.name(), message_line(text)).c_str(), stderr);
-    return kBadUsage;
-  };
   try {
-    if (!command_line.parse(argc, argv)) return kGood;
-    if (!action) refuse("expected a subcommand; saccade --help lists them");
-    return run_action(action);
+    return run(command_line, action, argc, argv);
   } catch (const std::bad_alloc&) {
-    return complain("not enough memory");
+    throw;
   } catch (const std::exception& error) {
-    return complain(error.what());
+    const std::string message = std::ferror(stdout) != 0 ? kNoOutput : message_line(error.what());
+    std::fputs(fmt::format("{}: {}\n", command_line.name(), message).c_str(), stderr);
+    return kBadUsage;
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  console::prepare();
+ExitCode run_saccade(int argc, char** argv) {
   CommandLine command_line("saccade", "Exact attention: computed fast, step by step, and as a picture.",
                            fmt::format("saccade {}", saccade::version()));
   const Command app = command_line.program();
@@ -69,4 +72,16 @@ int main(int argc, char** argv) {
   add_info(app, action);
   add_completion(command_line, action);
   return run_command_line(command_line, action, argc, argv);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  console::prepare();
+  try {
+    return run_saccade(argc, argv);
+  } catch (const std::bad_alloc&) {  // there is no memory for a longer message either
+    std::fputs("saccade: not enough memory\n", stderr);
+    return kBadUsage;
+  }
 }

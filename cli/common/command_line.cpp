@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <sstream>
 
 namespace saccade::cli {
 namespace {
@@ -144,7 +145,9 @@ bool CommandLine::parse(int argc, char** argv) {
     app_->parse(argc, argv);
     return true;
   } catch (const CLI::Success& request) {  // --help and --version
-    app_->exit(request);
+    std::ostringstream text;
+    app_->exit(request, text, text);
+    std::fputs(text.str().c_str(), stdout);
     return false;
   }
 }

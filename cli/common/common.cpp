@@ -172,6 +172,7 @@ std::vector<cases::Problem> load_shapes(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error("--shapes: " + path + " cannot be read");
   std::vector<cases::Problem> problems = cases::read_problems(file, path);
+  if (file.bad()) throw std::runtime_error("--shapes: " + path + " cannot be read to its end");
   if (problems.empty()) refuse("--shapes: {} has no problem in it", path);
   return problems;
 }

@@ -23,9 +23,8 @@ struct GenerateArguments {
 };
 
 void print(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     throw std::runtime_error("standard output could not be written");
-  std::fflush(stdout);
 }
 
 /// The element type of a cache, by saccade's name or by that of Python.

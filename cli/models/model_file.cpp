@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -99,8 +98,11 @@ void save_model(const std::string& path, const GPTModel& model, TokenKind tokens
 }
 
 bool is_hugging_face_folder(const std::string& folder) {
-  std::ifstream file(std::filesystem::path(folder) / "config.json");
-  const nlohmann::json config = nlohmann::json::parse(file, nullptr, false);
+  const std::filesystem::path file = std::filesystem::path(folder) / "config.json";
+  if (std::error_code error; !std::filesystem::is_regular_file(file, error)) return false;
+  const std::vector<std::byte> bytes = read_file(file);
+  const auto* const text = reinterpret_cast<const char*>(bytes.data());
+  const nlohmann::json config = nlohmann::json::parse(text, text + bytes.size(), nullptr, false);
   return config.is_object() && config.contains("model_type");
 }
 
