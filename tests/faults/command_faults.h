@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <span>
 #include <stdexcept>
@@ -145,6 +146,12 @@ class CommandFaults : public CommandTest {
 
   /// Whether the fault of the last run has come.
   bool has_come() const { return std::filesystem::exists(report_); }
+
+  /// The path of the call that failed in the last run.
+  std::string path_of_fault() const {
+    std::ifstream report(report_);
+    return {std::istreambuf_iterator<char>(report), {}};
+  }
 
   /// The names of files that only one of the two has, or that differ.
   static std::string differences(const Files& found, const Files& expected) {

@@ -56,7 +56,8 @@ class CommandKills : public CommandFaults {
 TEST_F(CommandKills, BeforeEachCall) {
   for (const Job& job : jobs()) {
     const Files expected = expected_of(job);
-    for (std::size_t n = 1;; n += job.stride) {
+    std::size_t killed = 0;
+    for (std::size_t n = 1;; n += job.stride, ++killed) {
       SCOPED_TRACE(job.name + ", call " + std::to_string(n));
       prepare(job);
       const Files before = outputs();
@@ -66,6 +67,7 @@ TEST_F(CommandKills, BeforeEachCall) {
       expect_recovery(job, before, expected);
       if (HasFailure()) break;
     }
+    EXPECT_GT(killed, 0U) << job.name;
   }
 }
 

@@ -8,7 +8,7 @@
 // FAULT_ERROR   the value of errno; "half": a write takes half of the bytes; "kill": the program is killed before
 // the
 //               call
-// FAULT_REPORT  a file that is made when the fault comes
+// FAULT_REPORT  a file that is made when the fault comes; it holds the path of the call
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -42,17 +42,19 @@ Function real(const char* name) {
   return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
 }
 
-/// Makes the report.
-void report() {
+void report(const char* path) {
   static const auto open_file = real<int (*)(const char*, int, ...)>("open");
+  static const auto write_file = real<ssize_t (*)(int, const void*, std::size_t)>("write");
   static const auto close_file = real<int (*)(int)>("close");
-  close_file(open_file(variable("FAULT_REPORT"), O_WRONLY | O_CREAT, 0600));
+  const int file = open_file(variable("FAULT_REPORT"), O_WRONLY | O_CREAT, 0600);
+  if (write_file(file, path, std::strlen(path)) < 0) std::abort();
+  close_file(file);
 }
 
 /// Counts a call of the kind that fails. Returns whether it fails now, with errno set.
-bool fails_now() {
+bool fails_now(const char* path) {
   if (++calls != std::atol(variable("FAULT_NUMBER"))) return false;
-  report();
+  report(path);
   if (std::strcmp(variable("FAULT_ERROR"), "kill") == 0) ::raise(SIGKILL);
   errno = std::atoi(variable("FAULT_ERROR"));
   return true;
@@ -76,7 +78,7 @@ bool fails(const char* call, const char* path) {
   char absolute[2 * PATH_MAX] = "";
   if (path[0] != '/' && ::getcwd(absolute, PATH_MAX) != nullptr) std::strcat(absolute, "/");
   std::strncat(absolute, path, PATH_MAX - 1);
-  return is_in_folder(absolute) && fails_now();
+  return is_in_folder(absolute) && fails_now(absolute);
 }
 
 /// The same of an open file.
@@ -85,11 +87,11 @@ bool fails(const char* call, int file) {
   char link[64], path[PATH_MAX] = "";
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", file);
   const ssize_t length = ::readlink(link, path, sizeof path - 1);
-  return length > 0 && is_in_folder(path) && fails_now();
+  return length > 0 && is_in_folder(path) && fails_now(path);
 }
 
 bool allocation_fails() {
-  return has_begun && std::strcmp(variable("FAULT_CALL"), "allocation") == 0 && fails_now();
+  return has_begun && std::strcmp(variable("FAULT_CALL"), "allocation") == 0 && fails_now("");
 }
 
 int (*real_main)(int, char**, char**) = nullptr;
