@@ -7,10 +7,10 @@
 #include <limits>
 #include <numeric>
 
+#include "attention/hostile_numbers.h"
 #include "attention/key_parts.h"
 #include "cases/random.h"
 #include "support/environment.h"
-#include "support/hostile_numbers.h"
 #include "support/refusal.h"
 #include "support/sweep.h"
 #include "support/tensors.h"

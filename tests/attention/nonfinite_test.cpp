@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "attention/hostile_numbers.h"
 #include "saccade/inspect.h"
 #include "saccade/kv_cache.h"
-#include "support/hostile_numbers.h"
 #include "support/tensors.h"
 
 namespace saccade::test {

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "c_api/c_api_views.h"
 #include "saccade/c_api.h"
 #include "saccade/decode.h"
 #include "saccade/kv_cache_file.h"
+#include "support/c_api_views.h"
 #include "support/tensors.h"
 
 namespace saccade::test {

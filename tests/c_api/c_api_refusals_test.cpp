@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "c_api/c_api_views.h"
 #include "saccade/c_api.h"
+#include "support/c_api_views.h"
 #include "support/tensors.h"
 
 namespace saccade::test {

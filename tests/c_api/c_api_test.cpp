@@ -6,7 +6,6 @@
 
 #include <cstring>
 
-#include "c_api/c_api_views.h"
 #include "cases/gradient_case.h"
 #include "cases/random_case.h"
 #include "saccade/attention_options.h"
@@ -16,6 +15,7 @@
 #include "saccade/operations.h"
 #include "saccade/rope.h"
 #include "saccade/runtime.h"
+#include "support/c_api_views.h"
 #include "support/tensors.h"
 
 namespace saccade::test {

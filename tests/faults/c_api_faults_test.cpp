@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "c_api/c_api_views.h"
 #include "faults/allocation_faults.h"
+#include "support/c_api_views.h"
 #include "support/tensors.h"
 
 namespace saccade::test {
