@@ -160,7 +160,8 @@ TEST_F(CampaignTest, KindsAndSimplerFormsCanBeCheckedWithoutACampaign) {
 TEST_F(CampaignTest, CtrlCEndsItWithARecordOfWhatItDid) {
   const std::string script =
       "\"$0\" check --campaign records --kind forward --isa scalar & "
-      "until ls records/*.json >/dev/null 2>&1; do sleep 0.1; done; sleep 0.5; kill -INT $!; wait $!";
+      "until ls records/*.json >/dev/null 2>&1; do sleep 0.1; done; sleep 2; kill -INT $!; "
+      "pid=$!; (sleep 20; kill -KILL $pid) & killer=$!; wait $pid; code=$?; kill $killer; exit $code";
   const Outcome outcome = run_program("sh", {"-c", script, SACCADE_COMMAND});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("all agree with the reference"));
