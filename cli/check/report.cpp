@@ -21,6 +21,11 @@ Tally& tally_of(std::vector<Tally>& tallies, std::string_view kind, const std::s
   return tallies.back();
 }
 
+/// "0.62"; "7e+15".
+std::string ratio_text(double ratio) {
+  return ratio < 1000.0 ? fmt::format("{:.2f}", ratio) : fmt::format("{:.0e}", ratio);
+}
+
 }  // namespace
 
 void Tally::add(const Tally& other) {
@@ -84,7 +89,7 @@ std::string tally_table(const std::vector<Tally>& tallies, bool has_places, cons
   std::ranges::stable_sort(sorted, {}, [](const Tally& tally) { return problem_kind(tally.kind); });
   for (const Tally& tally : sorted)
     add({tally.kind, tally.result, tally.place, std::to_string(tally.compared), std::to_string(tally.failed),
-         fmt::format("{:.2f}", tally.worst_ratio)},
+         ratio_text(tally.worst_ratio)},
         "  " + tally.worst_case + (has_places ? "" : " on " + tally.place));
   return table.to_string(terminal);
 }
