@@ -11,6 +11,7 @@
 
 #include "saccade/attention.h"
 #include "saccade/backward.h"
+#include "saccade/decode.h"
 #include "saccade/reference.h"
 #include "support/each_isa.h"
 #include "support/tensors.h"
@@ -48,17 +49,28 @@ double relative_error(const Tensor& numbers, const Tensor& reference) {
   return root_mean_square(errors);
 }
 
-TEST_P(Accuracy, OfScoresDoesNotGrowBeyondThatOf64Dimensions) {
-  const Tensor q = random_tensor({1, 1, 40, 256}, 1), k = random_tensor({1, 1, 300, 256}, 2);
+using Call = Tensor (*)(const TensorView&, const TensorView&, const TensorView&, const AttentionOptions&);
+
+/// The error of scores over 256 dimensions, whose standard deviation is 1.
+double error_of_scores(Call call, std::int64_t heads) {
+  const Tensor q = random_tensor({1, heads, 10, 256}, 1), k = random_tensor({1, 1, 300, 256}, 2);
   const Tensor v = random_tensor({1, 1, 300, 8}, 3);
-  Tensor scores(DType::f32, {1, 1, 40, 300});
+  Tensor scores(DType::f32, {1, heads, 10, 300});
   const AttentionOptions options{.scores = scores, .score_stage = ScoreStage::raw};
-  attention(q, k, v, options);
+  call(q, k, v, options);
   const Tensor exact = reference::attention(q, k, v, options).scores;
   std::vector<double> errors;
-  for (std::size_t i = 0; i < 12000; ++i)  // the scores' standard deviation is 1
+  for (std::size_t i = 0; i < static_cast<std::size_t>(scores.size()); ++i)
     errors.push_back(static_cast<double>(scores.values<float>()[i]) - exact.values<double>()[i]);
-  EXPECT_LT(root_mean_square(errors), 4 * kUnit);  // as one chain: 4.8
+  return root_mean_square(errors);
+}
+
+TEST_P(Accuracy, OfScoresDoesNotGrowBeyondThatOf64Dimensions) {
+  EXPECT_LT(error_of_scores(attention, 4), 4 * kUnit);  // as one chain: 4.8
+}
+
+TEST_P(Accuracy, OfScoresOfDecodeDoesNotEither) {
+  for (const std::int64_t heads : {1, 4}) EXPECT_LT(error_of_scores(decode, heads), 4 * kUnit) << heads;
 }
 
 TEST_P(Accuracy, OfOutputsAddsUpBlocksOfKeys) {

@@ -58,6 +58,25 @@ inline void order_looked_up(const Scalar* o, Scalar* columns) {
   for (int i = 0; i < 16; ++i) std::copy_n(o + i * 4, 4, columns + i % 4 * 16 + i / 4 * 4);
 }
 
+/// Ends the chains of multiply-adds of one score each before step `at`, where a vector is one number: adds their
+/// sums to those of earlier chains. Each lane of a wider vector is a chain, and shorter. (kOneScoreChain says
+/// why.)
+template <int kCount>
+SACCADE_INLINE void end_chains_before(std::int64_t at, Vec (&sums)[kCount], Vec (&ended)[kCount]) {
+  if constexpr (kWidth == 1) {
+    if (at == 0 || at % kScoreChain != 0) return;
+    for (int i = 0; i < kCount; ++i) {
+      ended[i] = add(ended[i], sums[i]);
+      sums[i] = zero();
+    }
+  }
+}
+/// The sums of all chains.
+SACCADE_INLINE Vec sum_of_chains(Vec last, Vec ended) {
+  if constexpr (kWidth == 1) return add(ended, last);
+  return last;
+}
+
 /// scores[r][j], rows kDecodeSplit apart: the products of kDecodeRows packed queries (`stride` apart, padded with
 /// zeros) and `count` keys, a multiple of kDecodeKeys. kVectors: vectors of a row, 0 for any number. Reads keys
 /// one after the other, from end to end, because interleaving rows halves the bandwidth. Keeps as many queries in
@@ -82,12 +101,13 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
   for (int j = 0; j < count; j += kDecodeKeys) {
     SACCADE_UNROLL
     for (int t = 0; t < kDecodeKeys; ++t) {
-      Vec sums[kDecodeRows];
+      Vec sums[kDecodeRows], ended[kDecodeRows];
       SACCADE_UNROLL
-      for (Vec& x : sums) x = zero();
+      for (int r = 0; r < kDecodeRows; ++r) sums[r] = ended[r] = zero();
       const auto key = as_computed(keys[j + t]);
       const Scalar* const first = as_computed(queries);
       const auto step = [&](std::int64_t at, Vec x) __attribute__((always_inline)) {
+        end_chains_before(at, sums, ended);
         SACCADE_UNROLL
         for (int r = 0; r < kDecodeRows; ++r) sums[r] = multiply_add_from(first + r * q_stride + at, x, sums[r]);
       };
@@ -97,6 +117,7 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
       };
       const auto multiply = [&](int c, Vec x) __attribute__((always_inline)) {
         if (kHeld == 0 || c % kEvery != 0) return step(c * kWidth, x);
+        end_chains_before(c * kWidth, sums, ended);
         SACCADE_UNROLL
         for (int r = 0; r < kDecodeRows; ++r) sums[r] = multiply_add(held[r][c / kEvery], x, sums[r]);
       };
@@ -135,7 +156,7 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
         for (int quarter = 0; quarter < 4; ++quarter) fold(quarter);
       }
       SACCADE_UNROLL
-      for (int r = 0; r < kDecodeRows; ++r) before.last[r] = sums[r];
+      for (int r = 0; r < kDecodeRows; ++r) before.last[r] = sum_of_chains(sums[r], ended[r]);
     }
   }
   SACCADE_UNROLL
@@ -158,17 +179,18 @@ __attribute__((noinline)) void decode_scores_of_four(const Scalar* queries, std:
     Vec products[kRows][kDecodeKeys];
     SACCADE_UNROLL
     for (int t = 0; t < kDecodeKeys; t += kTogether) {
-      Vec sums[kRows][kTogether];
+      Vec sums[kRows][kTogether], ended[kRows][kTogether];
       SACCADE_UNROLL
-      for (auto& row : sums) {
+      for (int r = 0; r < kRows; ++r) {
         SACCADE_UNROLL
-        for (Vec& x : row) x = zero();
+        for (int i = 0; i < kTogether; ++i) sums[r][i] = ended[r][i] = zero();
       }
       Vec x[kTogether][kVectors];
       const auto add = [&](std::int64_t at, int c) __attribute__((always_inline)) {
         SACCADE_UNROLL
         for (int r = 0; r < kRows; ++r) {
           const Vec q = in_register(load(queries + r * stride + at + c * kWidth));
+          end_chains_before(at + c * kWidth, sums[r], ended[r]);
           SACCADE_UNROLL
           for (int i = 0; i < kTogether; ++i) sums[r][i] = multiply_add(q, x[i][c], sums[r][i]);
         }
@@ -188,7 +210,7 @@ __attribute__((noinline)) void decode_scores_of_four(const Scalar* queries, std:
       SACCADE_UNROLL
       for (int r = 0; r < kRows; ++r) {
         SACCADE_UNROLL
-        for (int i = 0; i < kTogether; ++i) products[r][t + i] = sums[r][i];
+        for (int i = 0; i < kTogether; ++i) products[r][t + i] = sum_of_chains(sums[r][i], ended[r][i]);
       }
     }
     alignas(64) Scalar sums[kWidth];
