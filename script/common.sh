@@ -73,6 +73,25 @@ build() {
   fi
 }
 
+# checked_part TEXT: prints K/N, the part of the test programs that TEXT names, or refuses it.
+checked_part() {
+  [[ $1 =~ ^([1-9][0-9]*)/([1-9][0-9]*)$ ]] && ((BASH_REMATCH[1] <= BASH_REMATCH[2])) || refuse "--part needs K/N, such as 1/4"
+  echo "$1"
+}
+
+# programs_of_part PRESET K/N [REGEX]: sets `targets` to what builds the K-th of N parts of the test programs, of those whose name
+# has REGEX, and `labels` to an expression for the labels of their tests. A program may also be there with other threading layers.
+programs_of_part() {
+  local all programs
+  cmake --preset "$1" "${cmake_arguments[@]}" >"build/$1.log" 2>&1 || build "$1"  # which prints the error
+  all=$(ninja -C "build/$1" -t targets all | sed -n 's/^\([a-z0-9_]*_test\): phony$/\1/p')
+  programs=$(find tests -name '*_test.cpp' -exec basename --suffix .cpp {} + | sort | grep --line-regexp --fixed-strings "$all" |
+    grep --extended-regexp "${3-.}" | awk -v part="${2%/*}" -v parts="${2#*/}" 'NR % parts == part % parts' |
+    paste --serial --delimiters '|')
+  mapfile -t targets < <(grep --line-regexp --extended-regexp "((std|none)_)?($programs)" <<<"$all")
+  labels="^($programs)\$"
+}
+
 # baseline PURPOSE: prints the revision to compare with, for "gate" on this machine's processor or for "bits", as the
 # files of bench/baseline name it.
 baseline() {
