@@ -140,9 +140,9 @@ struct Gradients {
   std::array<Tensor, std::size(kOptionGradients<Tensor>)> of_options;
 };
 
-class Comparison {
+class DividedComparison {
  public:
-  Comparison(distributed::Communicator& communicator, std::uint64_t seed, const Simplification& simpler)
+  DividedComparison(distributed::Communicator& communicator, std::uint64_t seed, const Simplification& simpler)
       : communicator_(communicator),
         rank_(communicator.rank()),
         seed_(seed),
@@ -351,7 +351,7 @@ class Comparison {
 
 std::vector<std::string> compare_divided(distributed::Communicator& communicator, std::uint64_t seed,
                                          std::string& problem, const Simplification& simpler) {
-  Comparison comparison(communicator, seed, simpler);
+  DividedComparison comparison(communicator, seed, simpler);
   problem = comparison.problem();
   return comparison.run();
 }

@@ -25,26 +25,6 @@ Tensor drawn(DType dtype, const Shape& shape, double scale, Random& random) {
   return numbers;
 }
 
-/// Keys or values of one sequence, [heads, tokens, dim], as they were given to the cache.
-class TokenRows {
- public:
-  TokenRows(std::int64_t heads, std::int64_t dim) : rows_(DType::f64, {heads, 0, dim}) {}
-
-  std::int64_t count() const { return rows_.shape(1); }
-  TensorView view() const { return rows_; }
-
-  void add(const TensorView& more) {
-    Tensor all(DType::f64, {rows_.shape(0), count() + more.shape[1], rows_.shape(2)});
-    copy(rows_, all.mutable_view().slice(1, 0, count()));
-    copy(more, all.mutable_view().slice(1, count(), all.shape(1)));
-    rows_ = std::move(all);
-  }
-  void keep(std::int64_t count) { rows_ = Tensor::copy_of(rows_.view().slice(1, 0, count)); }
-
- private:
-  Tensor rows_;
-};
-
 /// Plain tensors of a quantized or any other type with the tokens of all sequences, [batch, heads, longest, dim].
 struct PlainTensors {
   ScatteredTensor numbers;
@@ -110,6 +90,26 @@ class CacheCase::Replay {
   }
 
  private:
+  /// Keys or values of one sequence, [heads, tokens, dim], as they were given to the cache.
+  class TokenRows {
+   public:
+    TokenRows(std::int64_t heads, std::int64_t dim) : rows_(DType::f64, {heads, 0, dim}) {}
+
+    std::int64_t count() const { return rows_.shape(1); }
+    TensorView view() const { return rows_; }
+
+    void add(const TensorView& more) {
+      Tensor all(DType::f64, {rows_.shape(0), count() + more.shape[1], rows_.shape(2)});
+      copy(rows_, all.mutable_view().slice(1, 0, count()));
+      copy(more, all.mutable_view().slice(1, count(), all.shape(1)));
+      rows_ = std::move(all);
+    }
+    void keep(std::int64_t count) { rows_ = Tensor::copy_of(rows_.view().slice(1, 0, count)); }
+
+   private:
+    Tensor rows_;
+  };
+
   std::size_t sequences() const { return static_cast<std::size_t>(c_.cache_.batch); }
   static std::size_t at(std::int64_t sequence) { return static_cast<std::size_t>(sequence); }
 
