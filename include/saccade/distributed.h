@@ -50,8 +50,9 @@ class Sharding {
 
   int ranks() const { return static_cast<int>(runs_.size()); }
   std::int64_t length() const { return length_; }
-  /// The runs of a rank, in ascending order.
-  const std::vector<Run>& runs(int rank) const { return runs_[static_cast<std::size_t>(rank)]; }
+  /// The runs of a rank, in ascending order. These three throw std::invalid_argument for a rank that does not
+  /// exist.
+  const std::vector<Run>& runs(int rank) const;
   /// The number of rows of a rank.
   std::int64_t rows(int rank) const;
   /// The index, in the rank's tensor, of a row of the sequence, which must be in one of the rank's runs.
@@ -132,6 +133,9 @@ Sizes sizes_of(const TensorView& q, const TensorView& k, const TensorView& v, co
 
 /// Which rank computes what from which keys, and so what is sent: a pure function of sizes, division and options,
 /// the same on every rank. A call proceeds in steps; in each, a rank works on one kv head of one batch entry.
+///
+/// Functions throw std::invalid_argument for a rank or a batch entry that does not exist, and for a negative step.
+/// Nothing is computed in steps after the last.
 class Plan {
  public:
   /// What a rank computes in a step.

@@ -444,7 +444,7 @@ AttentionOperands check_operands(const TensorView& q, const TensorView& k, const
       (p.num_kv_heads == 0 || p.num_heads % p.num_kv_heads != 0))
     refuse(function, "q has ", p.num_heads, " heads, which is no multiple of the ", p.num_kv_heads, " heads of k");
   if (p.seqlen_q > kMaxLength || p.seqlen_k > kMaxLength || p.head_dim > kMaxLength || p.head_dim_v > kMaxLength)
-    refuse(function, "no dimension may be longer than 2^40");
+    refuse(function, "no dimension of q, k and v may be longer than 2^40");
   const bool doubles = q.dtype == DType::f64;
   if ((k.dtype == DType::f64) != doubles || (v.dtype == DType::f64) != doubles ||
       (o.dtype == DType::f64) != doubles)

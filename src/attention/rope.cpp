@@ -99,7 +99,7 @@ std::vector<double> frequencies_of(std::int64_t dim, const RopeOptions& options)
 
 void check_position(std::int64_t position) {
   if (position < -kMaxLength || position > kMaxLength)
-    refuse(kRotate, "positions must be within 2^40 of 0, but one is ", position);
+    refuse(kRotate, "start and positions must be within 2^40 of 0, but a position is ", position);
 }
 
 /// Rotates the pairs of a vector in place.

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "core/check.h"
 #include "core/threads/platform.h"
 #include "saccade/backend.h"
 
@@ -107,8 +108,8 @@ const Backend& find(Registry& all, std::string_view names, std::string_view who)
     const std::string_view name = rest.substr(0, comma);
     const auto found = std::ranges::find(all.backends, name, &Backend::name);
     if (found == all.backends.end())
-      throw std::invalid_argument("[" + std::string(who) + "] expected one of " + names_of(all.backends) +
-                                  ", or several with a comma between them, got '" + std::string(names) + "'");
+      refuse(who, "names: expected one of ", names_of(all.backends),
+             ", or several with a comma between them, got '", names, "'");
     members.push_back(*found);
     if (comma == std::string_view::npos) break;
     rest.remove_prefix(comma + 1);
@@ -179,7 +180,7 @@ BackendChoice::BackendChoice(std::string_view names) {
   if (names.empty()) return;
   Registry& all = registry();
   const threads::Lock guard(all.lock);
-  backend_ = &find(all, names, "backend");
+  backend_ = &find(all, names, "BackendChoice");
 }
 
 std::string_view BackendChoice::names() const { return backend_ ? backend_->name() : std::string_view(); }

@@ -34,13 +34,28 @@ inline void append_to(std::string& text, std::floating_point auto part) {
   text += number;
 }
 
+/// Makes a message one line that people can read, whatever text a caller passed: control characters are escaped,
+/// and what is longer than any message of ours is cut off.
+inline std::string one_line(const std::string& text) {
+  constexpr std::size_t kLongest = std::size_t{1} << 16;  // more than the names of a large model's parameters
+  std::string line;
+  for (const char c : text.substr(0, kLongest)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f)
+      line += c;
+    else
+      line += {'\\', 'x', "0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
+  }
+  return text.size() > kLongest ? line + "..." : line;
+}
+
 /// Throws std::invalid_argument("[function] " + all parts in order). By value: references would force values out
 /// of registers into memory, even in calls without an error.
 template <class... Parts>
 [[noreturn, gnu::cold, gnu::noinline]] void refuse(std::string_view function, Parts... parts) {
   std::string text = "[" + std::string(function) + "] ";
   (append_to(text, parts), ...);
-  throw std::invalid_argument(text);
+  throw std::invalid_argument(one_line(text));
 }
 
 /// Throws unless a view has the element type `wanted`.
@@ -90,14 +105,19 @@ inline void check_shape(std::string_view function, std::string_view name, const 
            ", but it has shape ", to_string(view.dims()));
 }
 
+/// Throws unless a view with elements has a pointer.
+inline void check_data(std::string_view function, std::string_view name, const TensorView& view) {
+  if (view.data == nullptr && view.size() > 0)
+    refuse(function, name, " has shape ", to_string(view.dims()), " but no data (null pointer)");
+}
+
 /// Throws unless the innermost dimension of a view is contiguous and a view with elements has a pointer.
 inline void check_memory(std::string_view function, std::string_view name, const TensorView& view) {
   const int last = view.rank - 1;
   if (last >= 0 && view.shape[last] > 1 && view.strides[last] != 1)
     refuse(function, name, " must have a contiguous innermost dimension (stride 1), but its stride is ",
            view.strides[last]);
-  if (view.data == nullptr && view.size() > 0)
-    refuse(function, name, " has shape ", to_string(view.dims()), " but no data (null pointer)");
+  check_data(function, name, view);
 }
 
 /// Whether a view of at least one dimension obviously passes check_memory. True for nearly every operand: a fast

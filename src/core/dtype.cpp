@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "core/check.h"
+
 namespace saccade {
 namespace {
 
@@ -122,7 +124,7 @@ DType dtype_from_name(std::string_view name) {
   for (const auto& [dtype, known] : kNames) {
     if (known == name) return dtype;
   }
-  throw std::invalid_argument("[dtype_from_name] \"" + std::string(name) + "\" is not an element type");
+  refuse("dtype_from_name", "name must be that of an element type, such as f32, but it is \"", name, "\"");
 }
 
 }  // namespace saccade

@@ -210,6 +210,7 @@ Tensor Tensor::copy_of(const TensorView& view) { return copy_of(view, view.dtype
 
 Tensor Tensor::copy_of(const TensorView& view, DType dtype) {
   if (view.rank == 0 && view.data == nullptr) return {};
+  check_data("Tensor::copy_of", "view", view);
   Tensor result = uninitialized(dtype, Shape(view.dims().begin(), view.dims().end()));
   copy(view, result);
   return result;

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/check.h"
 #include "core/conversions.h"
 #include "core/element_types.h"
 #include "saccade/tensor.h"
@@ -187,6 +188,8 @@ void copy(const TensorView& from, const MutableTensorView& to) {
                                 to_string(to.dims()));
   }
   if (from.size() == 0) return;
+  check_data("copy", "from", from);
+  check_data("copy", "to", to);
   const ConvertRow convert = row_converter(from.dtype, to.dtype);
   if (from.is_contiguous() && to.is_contiguous()) {
     convert(from.data, 1, to.mutable_data(), 1, from.size());

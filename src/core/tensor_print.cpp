@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/check.h"
 #include "saccade/tensor.h"
 
 namespace saccade {
@@ -95,6 +96,7 @@ class Printer {
 
 std::string to_string(const TensorView& view, const PrintOptions& options) {
   if (view.data == nullptr && view.rank == 0) return "[]";
+  check_data("to_string", "view", view);
   return Printer(view, options).print(view, 0);
 }
 

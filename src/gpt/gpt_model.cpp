@@ -31,6 +31,7 @@ std::int64_t hidden_of(const GPTModelOptions& options) {
 const GPTModelOptions& checked(const GPTModelOptions& options) {
   const auto require_positive = [](const char* option, std::int64_t value) {
     if (value < 1) refuse(kModelName, option, " must be at least 1, got ", value);
+    if (value > kMaxLength) refuse(kModelName, option, " must be at most 2^40, got ", value);
   };
   require_positive("vocab_size", options.vocab_size);
   require_positive("context_length", options.context_length);
@@ -121,6 +122,7 @@ GPTModel::GPTModel(const GPTModelOptions& options)
       drop_emb_(options.dropout),
       final_norm_(options.d_model),
       out_head_(options.d_model, options.vocab_size, false) {
+  trf_blocks_.reserve(static_cast<std::size_t>(options.num_layers));  // an absurd number fails at once
   for (std::int64_t layer = 0; layer < options.num_layers; ++layer) trf_blocks_.emplace_back(options);
 }
 

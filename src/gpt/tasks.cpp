@@ -89,7 +89,8 @@ std::vector<std::int64_t> repetitive_sequence(TorchGenerator& generator, FreshTo
 // ---- InductionTask -------------------------------------------------------------------------------------------
 
 InductionTask::InductionTask(std::int64_t vocab_size) : vocab_size_(vocab_size) {
-  if (vocab_size < 2) refuse("InductionTask", "vocab_size must be at least 2, got ", vocab_size);
+  if (vocab_size < 2 || vocab_size > kMaxLength)
+    refuse("InductionTask", "vocab_size must be from 2 to 2^40, got ", vocab_size);
 }
 
 std::string InductionTask::description() const {

@@ -66,6 +66,7 @@ void continue_tokens(const Model& model, std::vector<std::int64_t> tokens, const
                      std::int64_t count, const std::function<std::int64_t(std::span<const float>)>& next,
                      const std::function<void(std::int64_t)>& on_token, int num_threads,
                      const KvCacheFormat& format) {
+  if (!next || !on_token) refuse("continue_tokens", "next and on_token must be functions, but one is empty");
   const std::int64_t limit = model.sizes().max_length;
   if (limit > 0) count = std::min<std::int64_t>(count, limit - std::ssize(tokens));
   ModelCache cache = model.make_cache(format, std::ssize(tokens) + std::max<std::int64_t>(count, 0));

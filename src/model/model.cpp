@@ -117,10 +117,10 @@ Model Model::load(const std::filesystem::path& folder) {
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::runtime_error& error) {
-    throw std::runtime_error(std::string(error.what()).substr(0, kLongestMessage));
+    throw std::runtime_error(one_line(error.what()).substr(0, kLongestMessage));
   } catch (const std::exception& error) {  // from a function that was given values of config.json
     const std::string message = "[Model] " + (folder / "config.json").string() + ": " + error.what();
-    throw std::runtime_error(message.substr(0, kLongestMessage));
+    throw std::runtime_error(one_line(message).substr(0, kLongestMessage));
   }
 }
 

@@ -63,21 +63,25 @@ void normalize(float* row, std::int64_t dim) {
 
 SentenceEmbeddingOptions load_sentence_embedding_options(const path& folder) {
   SentenceEmbeddingOptions options;
-  if (const path file = folder / "sentence_bert_config.json"; exists(file))
+  if (const path file = folder / "sentence_bert_config.json"; model::is_there(file))
     options.max_length = Config(model::json_of(file), file.string()).size_or("max_seq_length", 0);
   const path file = folder / "modules.json";
-  if (!exists(file)) return options;
+  if (!model::is_there(file)) return options;
   const nlohmann::json modules = model::json_of(file);
-  if (!modules.is_array()) throw std::runtime_error("[Model] " + file.string() + ": must be an array");
+  if (!modules.is_array()) model::refuse_file("[Model] " + file.string() + ": must be an array");
   for (const nlohmann::json& module : modules) {
     const Config config(module, file.string());
     const std::string type = config.text("type"), name = type.substr(type.rfind('.') + 1);
-    if (name == "Pooling")
-      options.pooling = pooling_of(folder / config.text("path") / "config.json");
-    else if (name == "Normalize")
+    if (name == "Pooling") {
+      const path part = config.text("path");
+      if (part.filename() != part || part == "..")
+        config.refuse("path", "must be a name in the folder, but it is '", part.string(), "'");
+      options.pooling = pooling_of(folder / part / "config.json");
+    } else if (name == "Normalize") {
       options.normalize = true;
-    else if (name != "Transformer")
+    } else if (name != "Transformer") {
       config.refuse("type", "is '", type, "', but only Transformer, Pooling and Normalize are known");
+    }
   }
   return options;
 }

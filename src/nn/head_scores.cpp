@@ -13,9 +13,17 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
+/// Throws for weights that are too long, or whose numbers are nowhere.
+void check_numbers(const char* function, const TensorView& weights) {
+  for (const std::int64_t length : weights.dims())
+    if (length > kMaxLength) refuse(function, "no dimension of weights may be longer than 2^40");
+  check_data(function, "weights", weights);
+}
+
 void check_weights(const char* function, const TensorView& weights) {
   if (weights.rank != 4 || weights.shape[2] != weights.shape[3])
     refuse(function, "weights must be [batch, num_heads, seqlen, seqlen], got ", to_string(weights.dims()));
+  check_numbers(function, weights);
 }
 
 /// For each token, the position after its only earlier occurrence; -1 if there is none, or several.
@@ -68,6 +76,7 @@ Tensor induction_scores(const TensorView& weights, const TensorView& tokens) {
   check_weights("induction_scores", weights);
   check_dtype("induction_scores", "tokens", tokens, DType::i64);
   check_shape("induction_scores", "tokens", tokens, {weights.shape[0], weights.shape[2]});
+  check_data("induction_scores", "tokens", tokens);
   const Tensor rows = Tensor::copy_of(tokens);
   std::vector<std::vector<std::int64_t>> followers;
   for (std::int64_t b = 0; b < weights.shape[0]; ++b)
@@ -85,6 +94,7 @@ Tensor previous_token_scores(const TensorView& weights) {
 
 HeadStatistics head_statistics(const std::function<double(std::int64_t query, std::int64_t key)>& weight,
                                std::span<const std::int64_t> tokens) {
+  if (!weight) refuse("head_statistics", "weight must be a function, but it is empty");
   const std::vector<std::int64_t> followers = followers_of(tokens);
   Mean previous, first, self, induction;
   for (std::int64_t i = 0; i < std::ssize(tokens); ++i) {
@@ -107,6 +117,7 @@ HeadStatistics head_statistics(const std::function<double(std::int64_t query, st
 HeadStatistics head_statistics(const TensorView& weights, std::span<const std::int64_t> tokens) {
   constexpr const char* kFunction = "head_statistics";
   if (weights.rank != 2) refuse(kFunction, "weights must be [queries, keys], got ", to_string(weights.dims()));
+  check_numbers(kFunction, weights);
   const std::int64_t count = std::ssize(tokens);
   if (count > 0) check_shape(kFunction, "weights", weights, {count, count});
   HeadStatistics result = head_statistics(

@@ -66,6 +66,7 @@ void edit_heads(const LayerAttention& layer, std::span<const HeadEdit> edits) {
     }
     check_dtype(kFunction, "weights", edit.weights, DType::f32);
     check_shape(kFunction, "weights", edit.weights, {layer.o.shape[0], layer.v.shape[0]});
+    check_data(kFunction, "weights", edit.weights);
     mix(o, layer.v.select(1, head / (heads / layer.v.shape[1])), edit.weights);
   }
 }

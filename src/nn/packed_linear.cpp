@@ -54,6 +54,7 @@ PackedLinear::PackedLinear(const TensorView& weight, const PackedLinearOptions& 
     check_shape(kPackedLinear, "bias", options.bias, {d_out_});
     if (!is_weight_type(options.bias.dtype))
       refuse(kPackedLinear, "bias must be f32, bf16 or f16, but it is ", name_of(options.bias.dtype));
+    check_data(kPackedLinear, "bias", options.bias);
     bias_.resize(static_cast<std::size_t>(d_out_));
     copy(options.bias, MutableTensorView(bias_.data(), {d_out_}));
   }

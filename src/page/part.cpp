@@ -87,6 +87,10 @@ StoredPart::StoredPart(const PagePart& part, std::size_t number) : part_(part), 
   if (part.num_layers < 1 || part.num_heads < 1)
     refuse(kPage, "num_layers and num_heads must be at least 1, but they are ", part.num_layers, " and ",
            part.num_heads);
+  constexpr std::int64_t kMostHeads = 1 << 20;
+  if (part.num_layers > kMostHeads / part.num_heads)
+    refuse(kPage, "num_layers and num_heads must give at most 2^20 heads, but they are ", part.num_layers, " and ",
+           part.num_heads);
   check_sequence("queries", part.queries);
   check_sequence("keys", part.keys);
   if (part.is_causal && !attends_to_itself()) refuse(kPage, "is_causal is for queries that attend to themselves");
@@ -177,6 +181,10 @@ void StoredPart::add_pooled(std::int64_t layer, std::int64_t head, const PooledH
     check_memory(kPage, name, view);
   };
   check_matrix("pooled", pooled.pooled, DType::f32);
+  constexpr std::int64_t kMostCells = 1 << 13;  // of a side: more than any screen shows
+  if (pooled.pooled.shape[0] > kMostCells || pooled.pooled.shape[1] > kMostCells)
+    refuse(kPage, "pooled must have at most ", kMostCells, " rows and columns, but it has shape ",
+           to_string(pooled.pooled.dims()));
   check_matrix("top_keys", pooled.top_keys, DType::i64);
   const std::int64_t most = pooled.top_keys.shape[1];
   check_shape(kPage, "top_keys", pooled.top_keys, {rows, most});

@@ -288,6 +288,9 @@ std::shared_ptr<const Tensor> dequantized(const TensorView& view, const TensorVi
 
 Arguments checked_arguments(const TensorView& q, const TensorView& k, const TensorView& v,
                             const AttentionOptions& options) {
+  for (const TensorView* view : {&q, &k, &v})
+    for (const std::int64_t length : view->dims())
+      if (length > kMaxLength) refuse_argument("no dimension of q, k and v may be longer than 2^40");
   Arguments a{};
   a.is_packed = options.cu_seqlens_q || options.cu_seqlens_k;
   a.is_paged = static_cast<bool>(options.block_table);

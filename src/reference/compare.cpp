@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <limits>
 #include <sstream>
+#include <utility>
 
 #include "core/check.h"
 
@@ -53,10 +54,12 @@ Shape index_of(std::size_t element, const Shape& shape) {
 
 Comparison compare(const TensorView& out, const Expected& expected, Tolerance tolerance) {
   const TensorView bound_view = expected.bound ? expected.bound : expected.reference;
-  for (const TensorView* other : {&expected.reference, &expected.naive, &bound_view}) {
-    if (!std::ranges::equal(out.dims(), other->dims()))
-      refuse("compare", "the result has shape ", to_string(out.dims()), ", what it is held against ",
-             to_string(other->dims()));
+  const std::pair<const char*, const TensorView&> others[] = {
+      {"reference", expected.reference}, {"naive", expected.naive}, {"bound", bound_view}};
+  for (const auto& [name, other] : others) {
+    if (!std::ranges::equal(out.dims(), other.dims()))
+      refuse("compare", name, " has shape ", to_string(other.dims()), " but out has shape ",
+             to_string(out.dims()));
   }
   const Tensor out_f64 = Tensor::copy_of(out, DType::f64), naive_f64 = Tensor::copy_of(expected.naive, DType::f64);
   const Tensor reference_f64 = Tensor::copy_of(expected.reference, DType::f64);

@@ -20,12 +20,19 @@ constexpr double kHidden = -std::numeric_limits<double>::infinity();
   throw std::invalid_argument("[reference::" + std::string(function) + "] " + what);
 }
 
+void check_given(const TensorView& x, const char* function, const char* name) {
+  if (!x) refuse(function, std::string(name) + " must be given, but it is an empty view");
+  if (x.data == nullptr && x.size() > 0)
+    refuse(function, std::string(name) + " has shape " + to_string(x.dims()) + " but no data (null pointer)");
+}
+
 /// A copy in f64; throws unless it has the rank that `function` expects.
 Tensor checked_copy(const TensorView& view, int rank, const char* function, const char* name) {
   if (view.rank != rank) {
     refuse(function,
            std::string(name) + " has shape " + to_string(view.dims()) + ", not rank " + std::to_string(rank));
   }
+  check_given(view, function, name);
   return Tensor::copy_of(view, DType::f64);
 }
 
@@ -48,6 +55,7 @@ Tensor with_lines_changed(const TensorView& x, int dim, const char* function, co
   if (dim < -x.rank || dim >= x.rank) {
     refuse(function, "dimension " + std::to_string(dim) + " does not exist in shape " + to_string(x.dims()));
   }
+  check_given(x, function, "x");
   // Lines of the last dimension are contiguous, so swap the requested dimension there and back.
   Tensor lines = Tensor::copy_of(x.transposed(dim, -1), DType::f64);
   const auto length = static_cast<std::size_t>(lines.shape(-1));
@@ -119,6 +127,7 @@ Tensor scores_by_loop(const TensorView& queries, const TensorView& keys) {
 Tensor scores(const TensorView& queries, const TensorView& keys) { return matmul(queries, transpose(keys)); }
 
 Tensor scaled(const TensorView& x, double factor) {
+  check_given(x, "scaled", "x");
   Tensor result = Tensor::copy_of(x, DType::f64);
   for (double& number : result.values<double>()) number *= factor;
   return result;
@@ -133,6 +142,7 @@ Tensor normalized_by_sum(const TensorView& x, int dim) {
 }
 
 Tensor softmax_naive(const TensorView& x, int dim) {
+  check_given(x, "softmax_naive", "x");
   Tensor exponentials = Tensor::copy_of(x, DType::f64);
   for (double& number : exponentials.values<double>()) number = std::exp(number);
   return normalized_by_sum(exponentials, dim);

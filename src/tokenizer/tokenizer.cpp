@@ -20,11 +20,14 @@ using Json = nlohmann::json;
 
 namespace {
 
+constexpr std::string_view kTokenizerPrefix = "[Tokenizer] ";
+
 /// A message on one line, cut at 500 bytes: what a file has in place of a name can be long.
-std::string message_of(const std::string& place, const std::exception& error) {
-  std::string message = ("[Tokenizer] " + place + error.what()).substr(0, 500);
+std::string message_of(const std::string& place, const std::string& fault) {
+  std::string message =
+      (fault.starts_with(kTokenizerPrefix) ? fault : std::string(kTokenizerPrefix) + place + fault).substr(0, 500);
   std::ranges::replace_if(
-      message, [](unsigned char c) { return c < ' '; }, ' ');
+      message, [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
   return message;
 }
 
@@ -43,7 +46,7 @@ struct Tokenizer::State {
     try {
       return tokens_of(text);
     } catch (const std::runtime_error& error) {
-      throw std::runtime_error(message_of("", error));
+      throw std::runtime_error(message_of("", error.what()));
     }
   }
 
@@ -108,13 +111,19 @@ Tokenizer Tokenizer::parse(std::string_view json, std::string_view name) {
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {
-    throw std::runtime_error(message_of(std::string(name) + ": ", error));
+    throw std::runtime_error(message_of(std::string(name) + ": ", error.what()));
   }
 }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
-  const auto [json, name] = read_description(path);
-  return parse(json, name);
+  try {
+    const auto [json, name] = read_description(path);
+    return parse(json, name);
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw std::runtime_error(message_of("", path.string() + ": " + error.code().message()));
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(message_of("", error.what()));
+  }
 }
 
 std::vector<Token> Tokenizer::encode(std::string_view text, bool add_special) const {

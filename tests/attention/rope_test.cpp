@@ -267,7 +267,7 @@ TEST(Rope, RefusesTensorsThatDoNotFit) {
             }),
             "[Rope::rotate] positions must have shape [2, 4], but it has shape [3, 4]");
   EXPECT_EQ(refusal([&] { rope.rotate(x, y, std::numeric_limits<std::int64_t>::max()); }),
-            "[Rope::rotate] positions must be within 2^40 of 0, but one is 9223372036854775807");
+            "[Rope::rotate] start and positions must be within 2^40 of 0, but a position is 9223372036854775807");
   EXPECT_EQ(refusal([&] {
               rope.rotate(TensorView(static_cast<const float*>(nullptr), {4, 8}), y);
             }),

@@ -269,7 +269,8 @@ TEST(BackendChoice, KnowsItsNames) {
   EXPECT_EQ(BackendChoice("cpu").names(), "cpu");
   for (const char* wrong : {"gpu", "cpu,", ",cpu", "reference, cpu", "CPU"})
     expect_refusal(
-        std::string("[backend] expected one of cpu, reference, or several with a comma between them, got '") +
+        std::string(
+            "[BackendChoice] names: expected one of cpu, reference, or several with a comma between them, got '") +
             wrong + "'",
         [&] { BackendChoice{wrong}; });
 }

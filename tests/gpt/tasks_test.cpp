@@ -79,7 +79,7 @@ TEST(InductionTask, ABatchIsAFunctionOfItsSeed) {
 }
 
 TEST(InductionTask, RefusesWhatItCannotFill) {
-  EXPECT_THAT(refusal([] { InductionTask(1); }), HasSubstr("vocab_size must be at least 2, got 1"));
+  EXPECT_THAT(refusal([] { InductionTask(1); }), HasSubstr("vocab_size must be from 2 to 2^40, got 1"));
   EXPECT_THAT(refusal([] { InductionTask(16).batch(0, 1, 9); }),
               HasSubstr("seqlen must be from 7 to vocab_size / 2 = 8, got 9"));
   EXPECT_THAT(refusal([] { InductionTask(16).batch(0, 1, 6); }), HasSubstr("got 6"));

@@ -274,6 +274,7 @@ std::vector<Transfer> results_of(const Plan& plan, Pass pass, std::int64_t step)
 }
 
 double operations_of(const Plan& plan, Pass pass, int rank, std::int64_t step) {
+  if (step < 0) refuse("distributed::operations_of", "step must be 0 or more, got ", step);
   const auto qk = static_cast<double>(plan.sizes().head_dim), pv = static_cast<double>(plan.sizes().head_dim_v);
   const auto heads = static_cast<double>(group_of(plan.sizes()));
   if (pass == Pass::backward_of_keys)  // scores, dp, dv, dk

@@ -200,6 +200,20 @@ std::string_view name_of(Method method) {
   return kNames[static_cast<std::size_t>(method)];
 }
 
+namespace {
+
+constexpr std::string_view kPlan = "distributed::Plan";
+
+void check_rank(int rank, int ranks) {
+  if (rank < 0 || rank >= ranks) refuse(kPlan, "rank must be from 0 to ", ranks - 1, ", got ", rank);
+}
+
+void check_batch(std::int64_t batch, std::int64_t entries) {
+  if (batch < 0 || batch >= entries) refuse(kPlan, "batch must be from 0 to ", entries - 1, ", got ", batch);
+}
+
+}  // namespace
+
 Plan::Plan(const Sizes& sizes, const ParallelConfig& division, const AttentionOptions& options,
            std::string_view function) {
   ParallelConfig complete = division;
@@ -243,6 +257,8 @@ std::int64_t Plan::steps() const {
 }
 
 Plan::Unit Plan::unit(int rank, std::int64_t step) const {
+  check_rank(rank, ranks());
+  if (step < 0) refuse(kPlan, "step must be 0 or more, got ", step);
   if (step >= steps()) return {};
   const std::int64_t parts = state_->parts(), index = step / parts;
   const Run heads = state_->heads(rank);
@@ -254,6 +270,8 @@ Plan::Unit Plan::unit(int rank, std::int64_t step) const {
 }
 
 std::vector<Plan::Piece> Plan::pieces(int rank, std::int64_t batch) const {
+  check_rank(rank, ranks());
+  check_batch(batch, entries());
   std::vector<Piece> pieces = state_->pieces(rank, batch);
   if (!state_->p.cu_seqlens_q) {
     for (Piece& piece : pieces) piece.batch = batch;
@@ -262,6 +280,8 @@ std::vector<Plan::Piece> Plan::pieces(int rank, std::int64_t batch) const {
 }
 
 std::vector<Plan::Piece> Plan::pieces_of_keys(int rank, std::int64_t batch) const {
+  check_rank(rank, ranks());
+  check_batch(batch, entries());
   const AttentionParams& p = state_->p;
   std::vector<Piece> pieces;
   state_->for_keys(rank, batch, [&](std::int64_t b, Run keys, Run rows) {
@@ -277,6 +297,8 @@ std::vector<Plan::Piece> Plan::pieces_of_keys(int rank, std::int64_t batch) cons
 }
 
 std::vector<Run> Plan::rows_of_keys(int rank, std::int64_t batch) const {
+  check_rank(rank, ranks());
+  check_batch(batch, entries());
   std::vector<Run> runs;
   state_->for_keys(rank, batch, [&](std::int64_t b, Run, Run rows) {
     runs.push_back({state_->p.first_row(b) + rows.begin, state_->p.first_row(b) + rows.end});
@@ -318,6 +340,8 @@ double Plan::pairs(int rank, std::int64_t step) const {
 }
 
 double Plan::pairs_of_keys(int rank, std::int64_t batch) const {
+  check_rank(rank, ranks());
+  check_batch(batch, entries());
   const std::vector<Run>& keys = state_->division.keys.runs(rank);
   return pairs_of(state_->p, batch, {0, state_->division.rows.length()}, keys);
 }

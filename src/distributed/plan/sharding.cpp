@@ -107,6 +107,11 @@ Sharding Sharding::of_runs(std::vector<std::vector<Run>> runs) {
   return result;
 }
 
+const std::vector<Run>& Sharding::runs(int rank) const {
+  if (rank < 0 || rank >= ranks()) refuse(kSharding, "rank must be from 0 to ", ranks() - 1, ", got ", rank);
+  return runs_[static_cast<std::size_t>(rank)];
+}
+
 std::int64_t Sharding::rows(int rank) const {
   std::int64_t rows = 0;
   for (const Run& run : runs(rank)) rows += run.size();

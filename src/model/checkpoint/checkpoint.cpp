@@ -13,34 +13,32 @@ using std::filesystem::path;
 
 /// The files of the tensors. A name in the index must not lead out of the folder.
 std::set<std::string> files_of(const path& folder) {
-  if (exists(folder / "model.safetensors")) return {"model.safetensors"};
+  if (is_there(folder / "model.safetensors")) return {"model.safetensors"};
   const path index = folder / "model.safetensors.index.json";
-  if (!exists(index)) {
+  if (!is_there(index)) {
     for (const char* const other : {"pytorch_model.bin", "model.bin", "pytorch_model.bin.index.json"})
-      if (exists(folder / other))
-        throw std::runtime_error(
-            "[Model] " + folder.string() + " has its weights in " + other +
-            ", which is not read; examples/python/convert_checkpoint.py makes model.safetensors "
-            "of it");
-    throw std::runtime_error("[Model] " + folder.string() +
-                             " has neither model.safetensors nor model.safetensors.index.json");
+      if (is_there(folder / other))
+        refuse_file("[Model] " + folder.string() + " has its weights in " + other +
+                    ", which is not read; examples/python/convert_checkpoint.py makes model.safetensors "
+                    "of it");
+    refuse_file("[Model] " + folder.string() + " has neither model.safetensors nor model.safetensors.index.json");
   }
   const json contents = json_of(index);
   const auto map = contents.find("weight_map");
   if (map == contents.end() || !map->is_object())
-    throw std::runtime_error("[Model] " + index.string() + ": weight_map must be an object");
+    refuse_file("[Model] " + index.string() + ": weight_map must be an object");
   std::set<std::string> files;
   for (const auto& [name, file] : map->items()) {
     if (!file.is_string() || path(file.get<std::string>()).filename() != path(file.get<std::string>()))
-      throw std::runtime_error("[Model] " + index.string() + ": the file of " + name +
-                               " must be a name in the folder, but it is " + file.dump());
+      refuse_file("[Model] " + index.string() + ": the file of " + name +
+                  " must be a name in the folder, but it is " + file.dump());
     files.insert(file.get<std::string>());
   }
   return files;
 }
 
 json config_of(const path& folder) {
-  if (!is_directory(folder)) throw std::runtime_error("[Model] " + folder.string() + " is not a folder");
+  if (!is_there(folder) || !is_directory(folder)) refuse_file("[Model] " + folder.string() + " is not a folder");
   return json_of(folder / "config.json");
 }
 
@@ -52,7 +50,7 @@ json json_of(const path& file) {
   try {
     return json::parse(text, text + bytes.size());
   } catch (const json::exception& error) {
-    throw std::runtime_error("[Model] " + file.string() + ": " + error.what());
+    refuse_file("[Model] " + file.string() + ": " + error.what());
   }
 }
 
@@ -84,14 +82,14 @@ TensorView Checkpoint::tensor(const std::string& name, const Shape& shape) const
   if (found == nullptr) {
     std::string message = "[Model] " + folder_.string() + " lacks the tensor " + name;
     if (!prefixes_.empty()) message += " (also as " + prefixes_.front() + name + ")";
-    throw std::runtime_error(message);
+    refuse_file(message);
   }
   if (!std::ranges::equal(found->dims(), shape))
-    throw std::runtime_error("[Model] " + folder_.string() + ": " + name + " must have shape " + to_string(shape) +
-                             ", but it has shape " + to_string(found->dims()));
+    refuse_file("[Model] " + folder_.string() + ": " + name + " must have shape " + to_string(shape) +
+                ", but it has shape " + to_string(found->dims()));
   if (found->dtype != DType::f32 && found->dtype != DType::bf16 && found->dtype != DType::f16)
-    throw std::runtime_error("[Model] " + folder_.string() + ": " + name +
-                             " must be f32, bf16 or f16, but it is " + std::string(name_of(found->dtype)));
+    refuse_file("[Model] " + folder_.string() + ": " + name + " must be f32, bf16 or f16, but it is " +
+                std::string(name_of(found->dtype)));
   return *found;
 }
 

@@ -11,9 +11,16 @@ namespace {
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 30;
 }  // namespace
 
+bool is_there(const std::filesystem::path& path) {
+  std::error_code error;
+  const bool result = exists(path, error);
+  if (error) refuse_file("[Model] " + path.string() + ": " + error.message());
+  return result;
+}
+
 Config::Config(nlohmann::json json, std::string name, std::string path)
     : json_(std::move(json)), name_(std::move(name)), path_(std::move(path)) {
-  if (!json_.is_object()) throw std::runtime_error("[Model] " + name_ + ": must be an object");
+  if (!json_.is_object()) refuse_file("[Model] " + name_ + ": must be an object");
 }
 
 bool Config::has(const std::string& key) const { return json_.contains(key) && !json_[key].is_null(); }

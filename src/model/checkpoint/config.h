@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
@@ -13,6 +14,12 @@
 #include "saccade/functional.h"
 
 namespace saccade::model {
+
+/// Throws std::runtime_error. Names and texts in a message are those of files, which anyone may have made.
+[[noreturn]] inline void refuse_file(const std::string& message) { throw std::runtime_error(one_line(message)); }
+
+/// Whether there is a file or folder of that name. Throws std::runtime_error where that cannot be found out.
+bool is_there(const std::filesystem::path& path);
 
 class Config {
  public:
@@ -48,7 +55,7 @@ class Config {
   [[noreturn]] void refuse(const std::string& key, const Parts&... parts) const {
     std::string text = "[Model] " + name_ + ": " + path_ + key + " ";
     (append_to(text, parts), ...);
-    throw std::runtime_error(text);
+    refuse_file(text);
   }
   /// Throws unless a string has the value that is supported.
   void require(const std::string& key, const std::string& fallback, const std::string& known) const;

@@ -54,7 +54,7 @@ std::int64_t size_in(const model::Config& config) {
 ImageOptions ImageOptions::load(const std::filesystem::path& folder) {
   ImageOptions options;
   const std::filesystem::path file = folder / "preprocessor_config.json";
-  if (!exists(file)) return options;
+  if (!model::is_there(file)) return options;
   const model::Config config(model::json_of(file), file.string());
   if (config.has("size")) options.size = size_in(config);
   if (config.has("image_mean")) options.mean = config.triple("image_mean");

@@ -154,6 +154,9 @@ Input checked(const TensorView& weights, const HeatmapOptions& options, std::str
                          to_string(weights.dims()));
   }
   if (weights.size() == 0) refuse(function, "weights must not be empty, got shape " + to_string(weights.dims()));
+  if (weights.data == nullptr)
+    refuse(function, "weights has shape " + to_string(weights.dims()) + " but no data (null pointer)");
+  if (weights.dtype == DType::i4) refuse(function, "weights must not be i4, whose numbers need scales");
   Input input;
   input.weights = weights;
   if (weights.rank == 2) {
