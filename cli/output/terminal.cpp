@@ -23,7 +23,10 @@ std::size_t visible_length(std::string_view text) {
   }
   constexpr unsigned kFirst[] = {0, 0, 0xa0, 0x800, 0x10000};  // excludes C1 controls and overlong forms
   const bool surrogate = code >= 0xd800 && code < 0xe000;
-  return lead >= 0xc0 && lead < 0xf8 && code >= kFirst[length] && code < 0x110000 && !surrogate ? length : 0;
+  // Marks that change the direction of what follows would show a name in another order than its characters have.
+  const bool turns = (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+  return lead >= 0xc0 && lead < 0xf8 && code >= kFirst[length] && code < 0x110000 && !surrogate && !turns ? length
+                                                                                                          : 0;
 }
 
 }  // namespace

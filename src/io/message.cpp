@@ -16,19 +16,6 @@ void append_escaped(std::string& out, unsigned char c) {
   out += kHex[c & 15];
 }
 
-/// File names are the only foreign text that is not quoted.
-std::string one_line(const Origin& origin, const std::string& fault) {
-  std::string line = "[" + std::string(origin.function) + "] ";
-  for (const char c : origin.name + ": " + fault) {
-    if (is_control(static_cast<unsigned char>(c))) {
-      append_escaped(line, static_cast<unsigned char>(c));
-    } else {
-      line += c;
-    }
-  }
-  return line;
-}
-
 /// The length of the UTF-8 sequence at `at`; 0 if it is invalid.
 std::size_t utf8_length(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) -> unsigned { return static_cast<unsigned char>(text[at + i]); };
@@ -46,6 +33,34 @@ std::size_t utf8_length(std::string_view text, std::size_t at) {
   return length;
 }
 
+/// Whether the character of these bytes of UTF-8 is a control beyond ASCII (C1), or a mark that changes the
+/// direction of what follows.
+bool is_hidden_control(std::string_view character) {
+  return (character >= "\xc2\x80" && character <= "\xc2\x9f") ||
+         (character >= "\xe2\x80\xaa" && character <= "\xe2\x80\xae") ||
+         (character >= "\xe2\x81\xa6" && character <= "\xe2\x81\xa9");
+}
+
+/// Appends the character at `at`, with escapes for what is not printable. Returns where the next one begins.
+std::size_t append_printable(std::string& out, std::string_view text, std::size_t at) {
+  const std::size_t length = utf8_length(text, at), bytes = length == 0 ? 1 : length;
+  const std::string_view character = text.substr(at, bytes);
+  if (length == 0 || is_control(static_cast<unsigned char>(character[0])) || is_hidden_control(character)) {
+    for (const char c : character) append_escaped(out, static_cast<unsigned char>(c));
+  } else {
+    out += character;
+  }
+  return at + bytes;
+}
+
+/// File names are the only foreign text that is not quoted.
+std::string one_line(const Origin& origin, const std::string& fault) {
+  std::string line = "[" + std::string(origin.function) + "] ";
+  const std::string text = origin.name + ": " + fault;
+  for (std::size_t at = 0; at < text.size();) at = append_printable(line, text, at);
+  return line;
+}
+
 }  // namespace
 
 void Origin::refuse(const std::string& fault) const { throw std::runtime_error(one_line(*this, fault)); }
@@ -58,14 +73,7 @@ std::string in_quotes(std::string_view text) {
   std::string out = "'";
   for (std::size_t at = 0; at < text.size();) {
     if (at >= kLongestQuote) return out + "...'";
-    const auto c = static_cast<unsigned char>(text[at]);
-    const std::size_t length = utf8_length(text, at);
-    if (length == 0 || is_control(c)) {
-      append_escaped(out, c);
-    } else {
-      out += text.substr(at, length);
-    }
-    at += length == 0 ? 1 : length;
+    at = append_printable(out, text, at);
   }
   return out + "'";
 }

@@ -1,0 +1,186 @@
+// Files and folders that someone made to do harm: names with control characters, links that lead nowhere or
+// outside, files of holes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "saccade/image.h"
+#include "saccade/io.h"
+#include "saccade/kv_cache_file.h"
+#include "saccade/model.h"
+#include "saccade/sentence_embeddings.h"
+#include "support/system.h"
+#include "support/tensors.h"
+
+namespace saccade::test {
+namespace {
+
+using std::filesystem::path;
+using ::testing::HasSubstr;
+
+/// A folder that is removed again.
+class HostileFolder {
+ public:
+  ~HostileFolder() { remove_all(path_); }
+  const path& name() const { return path_; }
+  path operator/(const std::string& file) const { return path_ / file; }
+
+ private:
+  path path_ = new_temporary_folder();
+};
+
+/// Everything that reads a path.
+const std::vector<std::pair<std::string, std::function<void(const path&)>>>& readers() {
+  static const std::vector<std::pair<std::string, std::function<void(const path&)>>> kReaders{
+      {"load_npy", [](const path& file) { load_npy(file); }},
+      {"load_npz", [](const path& file) { load_npz(file); }},
+      {"load_safetensors", [](const path& file) { load_safetensors(file); }},
+      {"load_token_embeddings", [](const path& file) { load_token_embeddings(file); }},
+      {"load_json", [](const path& file) { load_json(file); }},
+      {"load_csv", [](const path& file) { load_csv(file); }},
+      {"read_file", [](const path& file) { read_file(file); }},
+      {"MappedFile", [](const path& file) { MappedFile mapped(file); }},
+      {"load_kv_cache", [](const path& file) { load_kv_cache(file); }},
+      {"Model", [](const path& folder) { Model::load(folder); }},
+  };
+  return kReaders;
+}
+
+/// The message with which a call refuses a file; empty if it does not.
+std::string refusal_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::filesystem::filesystem_error& error) {
+    ADD_FAILURE() << "an error of the standard library: " << error.what();
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(HostileFiles, NamesAreShownWithoutControlCharacters) {
+  const HostileFolder folder;
+  for (const std::string name : {"a\nb", "\x1b[31mred",
+                                 "\xc2\x9b"
+                                 "31m",
+                                 "tab\there", "\x7f"}) {
+    for (const auto& [reader, read] : readers()) {
+      SCOPED_TRACE(reader);
+      const std::string message = refusal_of([&] { read(folder / name); });
+      EXPECT_FALSE(message.empty());
+      EXPECT_EQ(message.find_first_of("\n\r\t\x1b\x7f"), std::string::npos) << message;
+    }
+  }
+  // Marks that turn the direction of text, C1 controls, and bytes that are no text: of files of tensors.
+  for (const auto& [name, shown] : {std::pair<std::string, std::string>{"\xe2\x80\xae"
+                                                                        "ypn.x",
+                                                                        "\\xe2\\x80\\xaeypn.x"},
+                                    {"\xe2\x81\xa6"
+                                     "x",
+                                     "\\xe2\\x81\\xa6x"},
+                                    {"\xc2\x9b"
+                                     "31m",
+                                     "\\xc2\\x9b31m"},
+                                    {"\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d", "\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d"}})
+    EXPECT_THAT(refusal_of([&] { load_npy(folder / name); }), HasSubstr("/" + shown + ": cannot be opened"));
+}
+
+TEST(HostileFiles, LinksThatLeadToThemselvesAreRefused) {
+#ifdef _WIN32
+  GTEST_SKIP() << "links need a right there that users do not have";
+#endif
+  const HostileFolder folder;
+  create_symlink("loop", folder / "loop");
+  for (const auto& [reader, read] : readers()) {
+    SCOPED_TRACE(reader);
+    EXPECT_THAT(refusal_of([&] { read(folder / "loop"); }), HasSubstr("loop"));
+  }
+  for (const std::string name : {"config.json", "model.safetensors"}) {  // in a folder that is one
+    const path model = folder / ("with " + name);
+    create_directory(model);
+    std::ofstream(model / "config.json") << R"({"model_type": "bert"})";
+    remove(model / name);
+    create_symlink(name, model / name);
+    EXPECT_THAT(refusal_of([&] { Model::load(model); }), HasSubstr("[")) << name;
+  }
+  create_symlink("modules.json", folder / "modules.json");
+  EXPECT_THAT(refusal_of([&] { load_sentence_embedding_options(folder.name()); }), HasSubstr("modules.json"));
+  create_symlink("preprocessor_config.json", folder / "preprocessor_config.json");
+  EXPECT_THAT(refusal_of([&] { ImageOptions::load(folder.name()); }), HasSubstr("preprocessor_config.json"));
+}
+
+TEST(HostileFiles, NamesInAFolderStayInIt) {
+  const HostileFolder folder;
+  const path inside = folder / "inside";
+  create_directory(inside);
+  std::ofstream(folder / "config.json")
+      << R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})";
+  for (const std::string name : {"..", "../.", "/etc", "a/../.."}) {
+    std::ofstream(inside / "modules.json") << R"([{"type": "x.Pooling", "path": ")" << name << R"("}])";
+    EXPECT_THAT(refusal_of([&] { load_sentence_embedding_options(inside); }),
+                HasSubstr("must be a name in the folder"))
+        << name;
+  }
+  std::ofstream(inside / "config.json") << R"({"model_type": "bert"})";
+  for (const std::string name : {"../x.safetensors", "/x.safetensors", "a/b"}) {
+    std::ofstream(inside / "model.safetensors.index.json") << R"({"weight_map": {"w": ")" << name << R"("}})";
+    EXPECT_THAT(refusal_of([&] { Model::load(inside); }), HasSubstr("must be a name in the folder")) << name;
+  }
+}
+
+/// A file of `text` and then nothing, which a file system that knows holes does not store.
+path file_with_hole(const HostileFolder& folder, const std::string& name, const std::string& text,
+                    std::uintmax_t bytes) {
+  std::ofstream(folder / name, std::ios::binary) << text;
+  resize_file(folder / name, bytes);
+  return folder / name;
+}
+
+constexpr std::uintmax_t kFiveGiB = std::uintmax_t{5} << 30;
+
+TEST(HostileFiles, HolesOfManyGibibytesAreNotRead) {
+  const HostileFolder folder;
+  const MappedFile zeros(file_with_hole(folder, "zeros", "", kFiveGiB));
+  ASSERT_EQ(zeros.bytes().size(), kFiveGiB);
+  EXPECT_THAT(refusal_of([&] { view_npy(zeros.bytes()); }), HasSubstr("is not an npy file"));
+  EXPECT_THAT(refusal_of([&] { parse_npz(zeros.bytes()); }), HasSubstr("[parse_npz]"));
+  EXPECT_THAT(refusal_of([&] { view_safetensors(zeros.bytes()); }), HasSubstr("[view_safetensors]"));
+  EXPECT_THAT(refusal_of([&] {
+                parse_csv({reinterpret_cast<const char*>(zeros.bytes().data()), kFiveGiB});
+              }),
+              HasSubstr("zero byte at byte 0"));
+
+  // A header that is right about a tensor of 5 GiB: its numbers are there, and are zeros.
+  const std::string json = R"({"w":{"dtype":"U8","shape":[5368709120],"data_offsets":[0,5368709120]}})";
+  const std::string header = std::string(1, static_cast<char>(json.size())) + std::string(7, '\0') + json;
+  const MappedFile file(file_with_hole(folder, "w.safetensors", header, header.size() + kFiveGiB));
+  const TensorView w = view_safetensors(file.bytes()).at("w");
+  EXPECT_EQ(w.size(), static_cast<std::int64_t>(kFiveGiB));
+  EXPECT_EQ(value_at(w, std::array{w.size() - 1}), 0.0);
+
+  // One that declares less or more than the file has.
+  for (const std::uintmax_t bytes : {kFiveGiB - 1, kFiveGiB + 1}) {
+    const MappedFile other(file_with_hole(folder, "other", header, header.size() + bytes));
+    EXPECT_THAT(refusal_of([&] { view_safetensors(other.bytes()); }), HasSubstr("[view_safetensors]"));
+  }
+}
+
+TEST(HostileFiles, AreWrittenAndReadInMemory) {
+  const path memory = "/dev/shm";
+  if (!is_directory(memory)) GTEST_SKIP() << "this system has no folder of a file system in memory";
+  const path file = memory / (new_temporary_folder().filename().string() + ".npy");
+  const Tensor x = Tensor::of<float>({1, 2, 3});
+  save_npy(file, x);
+  EXPECT_TRUE(same_bits(load_npy(file), x));
+  EXPECT_EQ(value_at(view_npy(MappedFile(file).bytes()), std::array{std::int64_t{0}}), 1.0);
+  remove(file);
+}
+
+}  // namespace
+}  // namespace saccade::test
