@@ -17,12 +17,14 @@ class QuantizedDrawing {
   QuantizedDrawing(AttentionCase& c, std::uint64_t seed, const Simplification& simpler)
       : c_(c), random_(seed ^ 0x5ca1e5), simpler_(simpler) {}
 
-  void draw() {
+  void draw(const std::function<void(std::string_view, Random&)>& begin) {
     AttentionOptions& o = c_.options;
     const bool keys = random_.chance(0.2), values = random_.chance(keys ? 0.8 : 0.05);
     const auto keeps = [&](const char* name) { return !simpler_.leaves_out(name); };
     if (keys && keeps("k_scale")) quantize_tensor(c_.k, 0, o.k_scale, o.k_multipliers);
+    begin("v_scale", random_);
     if (values && keeps("v_scale")) quantize_tensor(c_.v, 1, o.v_scale, o.v_multipliers);
+    begin("rotated", random_);
     o.k_rotated = random_.chance(keys ? 0.3 : 0.02) && keeps("k_rotated");
     o.v_rotated = random_.chance(values ? 0.3 : 0.02) && keeps("v_rotated");
   }
@@ -85,8 +87,9 @@ class QuantizedDrawing {
 
 }  // namespace
 
-void quantize_randomly(AttentionCase& c, std::uint64_t seed, const Simplification& simpler) {
-  QuantizedDrawing(c, seed, simpler).draw();
+void quantize_randomly(AttentionCase& c, std::uint64_t seed, const Simplification& simpler,
+                       const std::function<void(std::string_view, Random&)>& begin) {
+  QuantizedDrawing(c, seed, simpler).draw(begin);
 }
 
 }  // namespace saccade::cases

@@ -52,7 +52,9 @@ class RandomDrawing {
     begin("tensors");
     if (simpler_.numbers) random_ = Random(*simpler_.numbers);
     draw_tensors();
-    if (q_type_ != DType::f64 && !simpler_.f32) quantize_randomly(c_, seed_, simpler_);
+    if (q_type_ != DType::f64 && !simpler_.f32) {
+      quantize_randomly(c_, seed_, simpler_, [&](std::string_view part, Random& random) { begin(part, random); });
+    }
     c_.has_few_rows = sizes_.seqlen_q <= 8;
     return std::move(c_);
   }
@@ -60,9 +62,10 @@ class RandomDrawing {
   const PartBegins& begins() const { return begins_; }
 
  private:
-  void begin(std::string_view part) {
-    const auto [found, is_new] = begins_.try_emplace(part, random_);
-    if (!is_new) random_ = found->second;
+  void begin(std::string_view part) { begin(part, random_); }
+  void begin(std::string_view part, Random& random) {
+    const auto [found, is_new] = begins_.try_emplace(part, random);
+    if (!is_new) random = found->second;
   }
 
   bool chance(double p) { return random_.chance(p); }
