@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <random>
 
 #include "cases/inspection_case.h"
 #include "cases/random_case.h"
