@@ -23,7 +23,7 @@ void wait_for(const std::atomic<std::int64_t>& number, std::int64_t value);
 
 /// Calls body(item, scratch) for each item. Threads take the next item, in ascending order, when they are free.
 /// Each thread has its own `scratch`: `scratch_bytes` long, 64-byte aligned, not initialized. Without scratch it
-/// throws only what body throws.
+/// throws no std::bad_alloc of its own, unless a host's function does (set_parallel_for()).
 void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
                   const std::function<void(std::int64_t item, std::byte* scratch)>& body);
 
@@ -36,8 +36,8 @@ void parallel_for_in_place(int threads, std::int64_t items, std::size_t scratch_
 std::int64_t rows_of_block(std::int64_t columns);
 
 /// For work of a few operations per number: calls body(row, row_end) for rows [0, rows) in blocks of
-/// rows_of_block(columns), on several threads if there are enough blocks. Throws only what body throws; to make a
-/// std::function of a lambda allocates memory, of a std::ref() of one it does not.
+/// rows_of_block(columns), on several threads if there are enough blocks. Throws as parallel_for() without
+/// scratch; but to make a std::function of a lambda allocates memory, while of a std::ref() of one it does not.
 void for_blocks(std::int64_t rows, std::int64_t columns,
                 const std::function<void(std::int64_t row, std::int64_t row_end)>& body);
 
