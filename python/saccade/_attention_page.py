@@ -5,13 +5,13 @@ from __future__ import annotations
 import html
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import _core
-from ._arguments import shown
+from ._arguments import flag, shown
 from ._arrays import as_array, is_torch
 from ._image import pixels_of, png_of
 
@@ -44,7 +44,9 @@ class Page:
             raise RuntimeError("this saccade was built without pages, which need zlib and nlohmann-json")
         self._title = _text(title, "title")
         _check_size(max_size)
-        self._page = _core.AttentionPage(self._title, _text(subtitle, "subtitle"), max_size, bool(is_sequence))
+        self._page = _core.AttentionPage(
+            self._title, _text(subtitle, "subtitle"), max_size, flag(is_sequence, "is_sequence")
+        )
         self._html: str | None = None
 
     @classmethod
@@ -92,6 +94,10 @@ class Page:
         """
         layers = _layers(weights)
         heads, rows, keys = layers[0].shape
+        if not isinstance(key_seconds, (int, float)) or not 0 <= key_seconds < 1e6:
+            raise ValueError(f"key_seconds: expected a number of seconds, got {key_seconds!r}")
+        if maps is not None and not isinstance(maps, Mapping):
+            raise ValueError(f"maps: expected matrices by name, got {type(maps).__name__}")
         attends_to_itself = key_tokens is None and rows == keys and key_seconds == 0.0
         queries = _sequence(tokens, rows, "tokens", special, words)
         if image is not None:
@@ -138,7 +144,11 @@ class Page:
         :param path: its name, "page.html" for example; a file of that name is replaced.
         :raises OSError: if it cannot be written.
         """
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
+        try:
+            name = os.fsdecode(path)
+        except TypeError:  # a number would be a file that is open
+            raise ValueError(f"path: expected a file name, got {type(path).__name__}") from None
+        with open(name, "w", encoding="utf-8", newline="\n") as file:
             file.write(self.html())
 
     def frame(self, *, height: int = 720, max_size: int = NOTEBOOK_SIZE) -> str:
@@ -279,6 +289,16 @@ def _grid(patches: Any, tokens: int) -> tuple[int, int, int]:
     return rows, columns, tokens - rows * columns
 
 
+def _converted(values: Any, name: str, convert: Callable[[Any], Any]) -> list[Any]:
+    """What each of the values is as another type; none: an empty list."""
+    try:
+        return [] if values is None else [convert(value) for value in values]
+    except Exception as error:  # iterating over what a caller gives may raise anything
+        if isinstance(error, ValueError) and str(error).startswith(name):
+            raise
+        raise ValueError(f"{name}: cannot be read ({error})") from error
+
+
 def _sequence(
     tokens: Sequence[str] | None,
     count: int,
@@ -287,19 +307,14 @@ def _sequence(
     words: Sequence[int | None] | None = None,
     seconds: float = 0.0,
 ) -> dict[str, Any]:
-    try:
-        labels = [str(i) for i in range(count)] if tokens is None else [_text(shown(t, str), name) for t in tokens]
-        parts = [-1 if word is None else int(word) for word in words or []]
-        hidden = [bool(item) for item in special or []]
-    except ValueError:
-        raise
-    except Exception as error:  # iterating over what a caller gives may raise anything
-        raise ValueError(f"{name}: cannot be read ({error})") from error
+    labels = _converted(
+        map(str, range(count)) if tokens is None else tokens, name, lambda t: _text(shown(t, str), name)
+    )
+    parts = _converted(words, "words", lambda word: -1 if word is None else int(word))
+    hidden = _converted(special, "special", bool)
     for option, values in ((name, labels), ("words", parts), ("special", hidden)):
         if len(values) not in (0, count) or (option == name and len(values) != count):
             raise ValueError(f"{option}: expected one for each of the {count} tokens, got {len(values)}")
-    if not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e6:
-        raise ValueError(f"key_seconds: expected a number of seconds, got {seconds!r}")
     # A token of a vocabulary may spell the space before it.
     spaces = ("\u0120", "\u2581")
     gaps = [" " if label.startswith(spaces) and i > 0 else "" for i, label in enumerate(labels)]

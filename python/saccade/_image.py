@@ -11,8 +11,11 @@ import numpy as np
 
 def pixels_of(image: Any) -> np.ndarray:
     """The argument `image`: a picture of Pillow, or uint8 [height, width, 3]."""
-    convert = getattr(image, "convert", None)
-    array = np.asarray(convert("RGB") if callable(convert) else image)  # Pillow's pictures may have other modes
+    try:
+        convert = getattr(image, "convert", None)
+        array = np.asarray(convert("RGB") if callable(convert) else image)  # Pillow's pictures may have other modes
+    except Exception as error:  # reading what a caller gives may raise anything
+        raise ValueError(f"image: cannot be read ({error})") from error
     if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8 or array.size == 0:
         raise ValueError(f"image: expected uint8 [height, width, 3], got {array.dtype} {list(array.shape)}")
     return np.ascontiguousarray(array)

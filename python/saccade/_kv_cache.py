@@ -339,6 +339,8 @@ def _file_name(path: Any) -> bytes:
         return os.fsencode(path)
     except TypeError:
         raise ValueError(f"path: expected a file name, got {type(path).__name__}") from None
+    except UnicodeEncodeError:
+        raise ValueError(f"path: expected a file name, got {ascii(path)}, which no file can have") from None
 
 
 def _is_causal(causal: Any) -> bool:

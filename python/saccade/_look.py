@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
+from ._arguments import flag
 from ._arrays import as_array
 from ._attention_page import Page
 from ._image import pixels_of, png_of
@@ -89,7 +90,7 @@ def look(
         max_size=max_size,
         details=[_numbers(place, 2, "details", "(layer, head)") for place in details],
         tiles=[_tile(tile) for tile in tiles],
-        gradient=bool(gradient),
+        gradient=flag(gradient, "gradient"),
         num_threads=_numbers((num_threads,), 1, "num_threads", "a number")[0],
     )
     return Page._of(page, title or os.path.basename(os.path.normpath(os.fspath(model))))

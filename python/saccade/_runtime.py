@@ -34,7 +34,9 @@ class backend:  # noqa: N801 (a context manager with a small name, as torch.no_g
     """
 
     def __init__(self, names: str) -> None:
-        self._scope = _BackendScope(names)
+        if not isinstance(names, str):
+            raise ValueError(f"names: expected a str, got {type(names).__name__}")
+        self._scope = _BackendScope(names.encode("utf-8", "replace").decode())
 
     def __enter__(self) -> backend:
         self._scope.__enter__()

@@ -1,8 +1,10 @@
 """Calls all functions of saccade with random arguments, most of them nearly right.
 
 Usage: fuzz_arguments.py SECONDS [CASE]
+       fuzz_arguments.py --calls CALLS [CASE]
 
-The number of a case determines its calls. Cases are counted from CASE, by default from a random number. Each call
+The number of a case determines its calls. Cases are counted from CASE, by default from a random number, and from 0
+where CALLS calls are made, which must be of every public name of the package. Each call
 
 - returns what its documentation says (compared with the reference if the arguments fit), or raises a ValueError
 that
@@ -51,6 +53,7 @@ ALSO = {
     "num_threads": "threads",
     "weights": "heads|rows|columns",
     "from_sequence": "sequence",
+    "names": "backend|BackendChoice",
 }
 
 # Calls whose result keeps references to their arguments.
@@ -67,6 +70,7 @@ class Runner:
 
     def __init__(self, log: Any) -> None:
         self.calls = self.refused = 0
+        self.called: set[str] = set()
         self._log = log
 
     def run(self, number: int) -> None:
@@ -94,6 +98,7 @@ class Runner:
         """Makes the call; returns its result, or an exception that it may raise."""
         self._announce(f"{call.text}({', '.join(f'{name}={described(x)}' for name, x in call.arguments.items())})")
         self.calls += 1
+        self.called.add(call.text)
         inputs = inputs_of(call)
         before, references = [contents(x) for x in inputs], [sys.getrefcount(x) for x in inputs]
         try:
@@ -187,8 +192,23 @@ def described(value: Any) -> str:
     return text if len(text) < 200 else text[:200] + "..."
 
 
-def run_cases(first: int, seconds: float, log_name: str) -> None:
-    """Runs cases for this many seconds; called in a separate process."""
+def uncovered(called: set[str]) -> list[str]:
+    """The public names of the package that no call has."""
+    import saccade
+
+    results = {"AttentionOptions", "BackwardOptions", "Gradients", "Inspection", "InputGradients"}
+    names = {f"saccade.{name}" for name in saccade.__all__} | {f"nn.{name}" for name in saccade.nn.__all__}
+    for kind in (saccade.KvCache, saccade.Rope, saccade.Page, saccade.Picture, saccade.nn.Module):
+        names |= {f"{kind.__name__}.{name}" for name, x in vars(kind).items() if callable(x) and name[0] != "_"}
+        names |= {f"{kind.__name__}.{name}" for name, x in vars(kind).items() if isinstance(x, classmethod)}
+    names = {name for name in names if name.split(".")[1] not in results and not name.split(".")[1].startswith("_")}
+    # A class is called by its methods, the module by its classes, and what str() of a picture shows by that.
+    called = called | {"saccade.nn", "nn.Module", "saccade.Page", "saccade.Picture", "Picture.html"}
+    return sorted(names - called)
+
+
+def run_cases(first: int, seconds: float, log_name: str, calls: float = 0) -> None:
+    """Runs cases for this many seconds, and for so many calls; called in a separate process."""
     faulthandler.enable()
     warnings.simplefilter("ignore")
     if "SACCADE_FUZZ_UNLIMITED" not in os.environ:  # sanitizers map more memory than there is
@@ -197,13 +217,16 @@ def run_cases(first: int, seconds: float, log_name: str) -> None:
     number = first
     with open(log_name, "r+b", buffering=0) as log:
         runner = Runner(log)
-        while number == first or time.monotonic() < end:
+        while number == first or time.monotonic() < end or runner.calls < calls:
             try:
                 runner.run(number)
             except BaseException as error:
                 traceback.print_exception(type(error), error, error.__traceback__)
                 sys.exit(3)
             number += 1
+    if calls and (names := uncovered(runner.called)):
+        print(f"no call of {', '.join(names)}", file=sys.stderr)
+        sys.exit(3)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     print(f"{number - first} cases, {runner.calls} calls of which {runner.refused} were refused, at most {peak} MiB")
 
@@ -211,14 +234,25 @@ def run_cases(first: int, seconds: float, log_name: str) -> None:
 def main() -> int:
     arguments = sys.argv[1:]
     if arguments and arguments[0] == "--run":
-        run_cases(int(arguments[1]), float(arguments[2]), arguments[3])
+        run_cases(int(arguments[1]), float(arguments[2]), arguments[3], float(arguments[4]))
         return 0
+    counts_calls = bool(arguments) and arguments[0] == "--calls"
+    if counts_calls:
+        arguments = arguments[1:]
     if not 1 <= len(arguments) <= 2 or not all(re.fullmatch(r"\d+(\.\d+)?", x) for x in arguments):
         print(__doc__, file=sys.stderr)
         return 2
-    first = arguments[1] if len(arguments) > 1 else str(random.SystemRandom().randrange(10**9))
+    first = arguments[1] if len(arguments) > 1 else "0" if counts_calls else str(random.SystemRandom().randrange(10**9))
     with tempfile.NamedTemporaryFile() as log:
-        command = [sys.executable, os.path.abspath(__file__), "--run", first, arguments[0], log.name]
+        command = [
+            sys.executable,
+            os.path.abspath(__file__),
+            "--run",
+            first,
+            "0" if counts_calls else arguments[0],
+            log.name,
+        ]
+        command.append(arguments[0] if counts_calls else "0")
         child = subprocess.run(command, capture_output=True)
         said = log.read().decode(errors="replace").strip()
     if child.returncode == 0:

@@ -1,6 +1,6 @@
 """Random calls of all functions of saccade, for python/tests/fuzz_arguments.py."""
 
-from . import attention, caches, modules, pictures
+from . import attention, caches, modules, pages, pictures
 
 CASES = (
     *(attention.attention,) * 6,
@@ -13,6 +13,7 @@ CASES = (
     *(caches.rope,) * 2,
     *(caches.kv_cache,) * 2,
     *(modules.module,) * 3,
+    pages.page,
     pictures.picture,
     pictures.settings,
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
 from typing import Any, Callable
 
 import numpy as np
@@ -61,6 +63,16 @@ class CacheModel:
     def truncate(self, b: int, length: int, of: int | None = None) -> None:
         source = b if of is None else of
         self.k[b], self.v[b] = self.k[source][:, :length], self.v[source][:, :length]
+
+
+_FOLDER = tempfile.TemporaryDirectory()
+_FILE = os.path.join(_FOLDER.name, "cache.safetensors")
+
+
+def _loaded(path: Any) -> None:
+    """Loads a cache, which some call may have saved."""
+    if path != _FILE or os.path.exists(_FILE):
+        saccade.KvCache.load(path)
 
 
 def kv_cache(values: Values) -> Case:
@@ -171,6 +183,11 @@ def _look(values: Values, cache: saccade.KvCache, model: CacheModel) -> Step:
     calls = (
         Call("KvCache.positions", cache.positions, {"count": count}, check=lambda p: assert_shape(p, shape)),
         Call("KvCache.first_kept", cache.first_kept, {"sequence": b}),
-        Call("KvCache.nbytes", lambda: (cache.nbytes, cache.pages_in_use), {}),
+        Call("KvCache.nbytes", lambda: (cache.nbytes, cache.pages_in_use, cache.starts), {}),
+        Call("KvCache.set_start", cache.set_start, {"sequence": b, "start": 0}),
+        Call("KvCache.dequantize_k", cache.dequantize_k, {}),
+        Call("KvCache.dequantize_v", cache.dequantize_v, {}),
+        Call("KvCache.save", cache.save, {"path": _FILE}, may_raise=(OSError, RuntimeError, TypeError)),
+        Call("KvCache.load", _loaded, {"path": _FILE}, may_raise=(OSError, RuntimeError, TypeError)),
     )
     return values.pick(*calls), lambda: None

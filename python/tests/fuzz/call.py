@@ -37,6 +37,8 @@ def parameters_of(call: Call) -> list[str]:
     except ValueError:  # a function of the extension module
         return list(call.arguments)
     names = [[parameter.name] if parameter.kind != parameter.VAR_KEYWORD else call.extra for parameter in parameters]
+    if "deprecated" in inspect.signature(call.function).parameters:  # old names of arguments, and no options
+        names = names[:-1]
     return [name for group in names for name in group]
 
 

@@ -102,6 +102,8 @@ def _modes(values: Values, layer: nn.Module, config: dict[str, int], output: Any
         Call("Module.train", layer.train, {"mode": values.chance(0.7)}),
         Call("Module.seed_dropout", layer.seed_dropout, {"seed": values.pick(0, 5, -1)}),
         Call("Module.zero_grad", layer.zero_grad, {}),
+        Call("Module.eval", layer.eval, {}),
+        Call("Module.state_dict", layer.state_dict, {}),
         Call("repr", lambda: repr(layer).encode(), {}),
     )
 

@@ -38,6 +38,8 @@ def picture(values: Values) -> Case:
     if not isinstance(made, saccade.Picture):
         return
     yield Call("str(picture)", lambda: (str(made), repr(made), made.html())[2].encode(), {})
+    if values.chance(0.15):
+        yield spoiled(values, Call("Picture.png", made.png, {"zoom": values.pick(0.5, 1)}))
     ending = values.pick("svg", "html", "png")
     if ending == "png" and values.chance(0.8):  # takes as long as a hundred other calls
         return
@@ -46,12 +48,19 @@ def picture(values: Values) -> Case:
         yield spoiled(values, Call("Picture.save", made.save, given, may_raise=(OSError,)))
 
 
+def _within_backend(names: Any) -> None:
+    with saccade.backend(names):
+        pass
+
+
 def settings(values: Values) -> Case:
     calls = (
         Call("saccade.set_num_threads", saccade.set_num_threads, {"num_threads": values.pick(0, 1, 2, 3)}),
         Call("saccade.manual_seed", saccade.manual_seed, {"seed": values.pick(0, -1, 2**63 - 1)}),
         Call("saccade.alibi_slopes", saccade.alibi_slopes, {"num_heads": values.pick(1, 3, 8, 100)}),
         Call("saccade.num_threads", saccade.num_threads, {}),
+        Call("saccade.get_num_threads", saccade.get_num_threads, {}),
+        Call("saccade.backend", _within_backend, {"names": values.pick("cpu", "reference,cpu", "")}),
         Call("saccade.release_workspaces", saccade.release_workspaces, {}),
         Call("saccade.info", saccade.info, {}),
     )
