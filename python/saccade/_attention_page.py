@@ -95,7 +95,7 @@ class Page:
         layers = _layers(weights)
         heads, rows, keys = layers[0].shape
         if not isinstance(key_seconds, (int, float)) or not 0 <= key_seconds < 1e6:
-            raise ValueError(f"key_seconds: expected a number of seconds, got {key_seconds!r}")
+            raise ValueError(f"key_seconds: expected a number of seconds, got {shown(key_seconds)}")
         if maps is not None and not isinstance(maps, Mapping):
             raise ValueError(f"maps: expected matrices by name, got {type(maps).__name__}")
         attends_to_itself = key_tokens is None and rows == keys and key_seconds == 0.0
@@ -123,7 +123,7 @@ class Page:
             if value.shape != (rows, keys):
                 raise ValueError(f"maps[{key!r}]: expected shape {(rows, keys)}, got {value.shape}")
         if not isinstance(kv_heads, int) or kv_heads < 0 or (kv_heads > 0 and heads % kv_heads != 0):
-            raise ValueError(f"kv_heads: expected a divisor of the {heads} heads, got {kv_heads!r}")
+            raise ValueError(f"kv_heads: expected a divisor of the {heads} heads, got {shown(kv_heads)}")
         number = self._page.add_part(part)
         for i, layer in enumerate(layers):
             self._page.add_layer(number, i, layer)
@@ -166,7 +166,7 @@ class Page:
             what they display.
         """
         if isinstance(height, bool) or not isinstance(height, int) or not 200 <= height < 2**31:
-            raise ValueError(f"height: expected a number of pixels, at least 200, got {height!r}")
+            raise ValueError(f"height: expected a number of pixels, at least 200, got {shown(height)}")
         _check_size(max_size)
         page = self.html()
         if len(page.encode()) > max_size:
@@ -220,7 +220,7 @@ def page(
 
 def _check_size(max_size: Any) -> None:
     if isinstance(max_size, bool) or not isinstance(max_size, int) or not 0 < max_size < 2**62:
-        raise ValueError(f"max_size: expected a number of bytes, got {max_size!r}")
+        raise ValueError(f"max_size: expected a number of bytes, got {shown(max_size)}")
 
 
 def _attribute(text: str) -> str:
@@ -284,7 +284,7 @@ def _grid(patches: Any, tokens: int) -> tuple[int, int, int]:
         or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 1 <= n <= tokens for n in patches)
         or patches[0] * patches[1] > tokens
     ):
-        raise ValueError(f"patches: expected (rows, columns) of at most {tokens} tokens, got {patches!r}")
+        raise ValueError(f"patches: expected (rows, columns) of at most {tokens} tokens, got {shown(patches)}")
     rows, columns = (int(n) for n in patches)
     return rows, columns, tokens - rows * columns
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._arguments import flag
+from ._arguments import flag, shown
 from ._arrays import as_array
 from ._attention_page import Page
 from ._image import pixels_of, png_of
@@ -74,7 +74,7 @@ def look(
             "the saccade command may have it, and saccade.page() shows weights that are given"
         )
     if isinstance(max_size, bool) or not isinstance(max_size, int) or not 0 < max_size < 2**62:
-        raise ValueError(f"max_size: expected a number of bytes, got {max_size!r}")
+        raise ValueError(f"max_size: expected a number of bytes, got {shown(max_size)}")
     pixels = None if image is None else pixels_of(image)
     page = _core.look(
         model=_folder(model, "model"),
@@ -115,20 +115,20 @@ def _optional_text(value: Any, name: str) -> str | None:
 def _numbers(values: Any, count: int, name: str, meaning: str) -> list[int]:
     numbers = list(values) if isinstance(values, (list, tuple)) else []
     if len(numbers) != count or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in numbers):
-        raise ValueError(f"{name}: expected {meaning}, got {values!r}")
+        raise ValueError(f"{name}: expected {meaning}, got {shown(values)}")
     if any(not 0 <= n < 2**31 for n in numbers):
-        raise ValueError(f"{name}: expected {meaning} from 0 on, got {values!r}")
+        raise ValueError(f"{name}: expected {meaning} from 0 on, got {shown(values)}")
     return [int(n) for n in numbers]
 
 
 def _tile(tile: Any) -> list[int]:
     meaning = "(layer, head, range of queries, range of keys)"
     if not isinstance(tile, (list, tuple)) or len(tile) != 4:
-        raise ValueError(f"tiles: expected {meaning}, got {tile!r}")
+        raise ValueError(f"tiles: expected {meaning}, got {shown(tile)}")
     result = _numbers(tuple(tile[:2]), 2, "tiles", meaning)
     for part in tile[2:]:
         if not isinstance(part, range) or part.step != 1 or len(part) == 0 or part.start < 0:
-            raise ValueError(f"tiles: expected {meaning}, neither empty, got {part!r}")
+            raise ValueError(f"tiles: expected {meaning}, neither empty, got {shown(part)}")
         result += [part.start, part.stop - 1]
     return result
 
