@@ -23,7 +23,10 @@ constexpr std::string_view kAdd = "AttentionState::add", kFinish = "AttentionSta
 TensorView shape_of_output(const TensorView& q, const TensorView& v, DType dtype) {
   TensorView o = q;
   o.dtype = dtype;
-  if (o.rank > 0 && v.rank > 0) o.shape[o.rank - 1U] = v.shape[v.rank - 1U];
+  if (o.rank > 0 && v.rank > 0) {
+    o.shape[o.rank - 1U] = v.shape[v.rank - 1U];
+    o.strides[o.rank - 1U] = 1;  // a q with a head_dim of 1 may have any
+  }
   return o;
 }
 

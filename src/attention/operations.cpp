@@ -11,7 +11,10 @@ namespace {
 /// A view with the shape of o: q with the width of v.
 TensorView like_output(const TensorView& q, const TensorView& v) {
   TensorView o = q;
-  if (q.rank > 0 && v.rank > 0) o.shape[q.rank - 1U] = v.shape[v.rank - 1U];
+  if (q.rank > 0 && v.rank > 0) {
+    o.shape[q.rank - 1U] = v.shape[v.rank - 1U];
+    o.strides[q.rank - 1U] = 1;  // a q with a head_dim of 1 may have any
+  }
   return o;
 }
 

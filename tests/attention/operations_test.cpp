@@ -3,9 +3,11 @@
 
 #include "cases/random_case.h"
 #include "saccade/attention_options.h"
+#include "saccade/attention_state.h"
 #include "saccade/operations.h"
 #include "saccade/reference.h"
 #include "support/refusal.h"
+#include "support/tensors.h"
 
 namespace saccade::test {
 namespace {
@@ -93,6 +95,18 @@ TEST(Operations, RefusesWhatAttentionRefuses) {
               StartsWith("[attention_operations] window_left must be -1 (open) or at least 0, got -2"));
   EXPECT_THAT(refusal([&] { attention_operations(TensorView(), k, k); }), HasSubstr("must have the same rank"));
   EXPECT_THAT(refusal([&] { attention_operations(q, k, TensorView()); }), HasSubstr("must have the same rank"));
+}
+
+TEST(AttentionOperations, QueriesOfOneNumberMayHaveAnyStrides) {
+  const Tensor numbers(DType::f32, {3, 70, 24}), k(DType::f32, {1, 5, 1}), v(DType::f32, {1, 5, 8});
+  TensorView q = numbers.view().slice(2, 0, 1);
+  q.strides[2] = 24;
+  EXPECT_EQ(attention_operations(q, k, v), 2.0 * 3 * 70 * 5 * 9);
+  Tensor o(DType::f32, {3, 70, 8});
+  AttentionState state;
+  state.add(q, k, v);
+  state.finish(o);
+  EXPECT_TRUE(same_bits(o, attention(q, k, v)));
 }
 
 }  // namespace

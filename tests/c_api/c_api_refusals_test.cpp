@@ -332,7 +332,7 @@ TEST(CApiRefusals, HaveAStatusAndAMessage) {
   const std::vector<CallOfTensors> of_tensors = calls_of_tensors(handles);
   const auto of_numbers = calls_of_numbers(handles);
   Random random(7);
-  for (int i = 0; i < 5000; ++i) {
+  for (int i = 0; i < 20'000; ++i) {
     SCOPED_TRACE(i);
     ASSERT_EQ(saccade_set_active_isa("the error before"), SACCADE_INVALID_ARGUMENT);
     const std::string before = saccade_last_error();

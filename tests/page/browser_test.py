@@ -137,13 +137,14 @@ def test_hostile(browser):
     page, _ = fixture("hostile", 1, 2, 20, "hostile")
     open_page(browser, page, "#view=text")
     browser.wait("document.querySelectorAll('#text-queries span').length === 20")
-    check(browser.evaluate("document.title") == "fixture", "no token runs as a script")
-    check(
-        browser.evaluate("document.querySelectorAll('.text img, .text script').length") == 0,
-        "no token becomes an element",
-    )
-    for view in ("map", "lines", "cell", "model"):
+    title = browser.evaluate("document.title")
+    check(title.startswith("</title><script>"), f"no token or title runs as a script: {title}")
+    broken = "document.querySelectorAll('img[src=x], body script:not([type])').length"
+    scripts = browser.evaluate(broken)
+    for view in ("map", "lines", "cell", "model", "text"):
         browser.evaluate(f"choose({{ view: '{view}' }})")
+        check(browser.evaluate(broken) == scripts, f"no token, title, name or map becomes an element: {view}")
+    check(browser.evaluate("document.querySelectorAll('img[src=x]').length") == 0, "no picture is asked for")
     dialogs = [e for e in browser.events if e.get("method") == "Page.javascriptDialogOpening"]
     check(not dialogs and browser.requests() == [page.as_uri()], f"nothing opens: {browser.requests()}")
 

@@ -62,7 +62,10 @@ void write_weights(int argc, char** argv) {
     part.queries.tokens.push_back(token(i, is_hostile));
     part.queries.gaps.push_back(i > 0 ? " " : "");
   }
-  AttentionPage page({.title = "fixture"});
+  // What a model is called, and what its text and maps are, is as hostile as its tokens.
+  const std::string hostile = "</title><script>document.title='broken'</script><img src=x onerror=alert(1)>";
+  if (is_hostile) part.name = hostile;
+  AttentionPage page({.title = is_hostile ? hostile : "fixture", .subtitle = is_hostile ? hostile : ""});
   page.add_part(part);
   NpyWriter reference(out + ".npy", DType::f32, {layers, heads, n, n});
   std::mt19937_64 random(1);
@@ -72,6 +75,7 @@ void write_weights(int argc, char** argv) {
     page.add(0, i / heads, i % heads, weights);
     reference.write(std::as_bytes(std::span(weights.values<float>())));
   }
+  if (is_hostile) page.add_map(0, hostile, Tensor(DType::f32, {n, n}));
   reference.commit();
   write_file(out + ".html", std::string_view(page.html()));
 }
