@@ -40,7 +40,7 @@ struct Caller {
 inline std::string fault_of(const std::string& message, const Caller& caller, const Arguments& arguments,
                             bool names_file) {
   if (!message.starts_with('[') || message.find("] ") == std::string::npos) return "has no [function] in front";
-  if (message.size() > 2000 && !names_file) return "is too long";
+  if (message.size() > 70'000) return "is too long";  // what a caller passed is cut at 65,536 bytes
   for (const char c : message)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return "has a control character";
   const std::string where = message.substr(1, message.find("] ") - 1);
