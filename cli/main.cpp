@@ -3,6 +3,8 @@
 #include <saccade/runtime.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -74,14 +76,33 @@ ExitCode run_saccade(int argc, char** argv) {
   return run_command_line(command_line, action, argc, argv);
 }
 
+/// There is no memory for a longer message either.
+ExitCode complain_of_memory() {
+  std::fputs("saccade: not enough memory\n", stderr);
+  return kBadUsage;
+}
+
+std::terminate_handler end_otherwise = nullptr;
+
+/// nlohmann-json needs memory to destroy a document, and an exception of a destructor comes here.
+void end_without_memory() {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    std::_Exit(complain_of_memory());
+  } catch (...) {  // an error of the program
+  }
+  end_otherwise();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  end_otherwise = std::set_terminate(end_without_memory);
   console::prepare();
   try {
     return run_saccade(argc, argv);
-  } catch (const std::bad_alloc&) {  // there is no memory for a longer message either
-    std::fputs("saccade: not enough memory\n", stderr);
-    return kBadUsage;
+  } catch (const std::bad_alloc&) {
+    return complain_of_memory();
   }
 }

@@ -152,7 +152,8 @@ TEST_F(CampaignTest, KindsAndSimplerFormsCanBeCheckedWithoutACampaign) {
   const Outcome simpler = run({"check", "--cases", "1", "--seed", "7", "--isa", "scalar", "--simpler",
                                "without=lse,weights,scores seqlen_q=1 f32", "--json"});
   ASSERT_EQ(simpler.exit_code, 0) << simpler.err;
-  for (const json& result : simpler.json().at("results"))
+  const json of_simpler = simpler.json();
+  for (const json& result : of_simpler.at("results"))
     EXPECT_THAT(result.at("result").get<std::string>(), ::testing::StartsWith("o of "));
 }
 

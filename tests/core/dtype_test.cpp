@@ -28,7 +28,8 @@ TEST(DTypeName, ReadsBackAsTheType) {
 
 TEST(DTypeName, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT([] { dtype_from_name("float"); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("[dtype_from_name] \"float\"")));
+              ThrowsMessage<std::invalid_argument>(HasSubstr(
+                  "[dtype_from_name] name must be that of an element type, such as f32, but it is \"float\"")));
   EXPECT_THROW(dtype_from_name(""), std::invalid_argument);
 }
 
