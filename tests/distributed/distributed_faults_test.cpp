@@ -289,7 +289,7 @@ void expect_end(const OneFault& f) {
   EXPECT_THAT(errors[1], f.fault == Fault::gone ? StartsWith("CommunicationError: ") : StartsWith("")) << what;
   EXPECT_TRUE(f.fault == Fault::late || std::ranges::any_of(errors, [](const auto& e) { return !e.empty(); }))
       << what;
-  EXPECT_LT(seconds.count(), 10.0) << what;
+  EXPECT_LT(seconds.count(), 60.0) << what;  // the threads of all calls share few cores
 }
 
 TEST(DistributedFaults, EndOnEveryRankAtWhateverMessageOneFails) {
@@ -305,7 +305,7 @@ TEST(DistributedFaults, EndOnEveryRankAtWhateverMessageOneFails) {
   // Most of the time is waiting, so several go on side by side.
   std::atomic<std::size_t> next = 0;
   std::vector<std::thread> threads;
-  for (int i = 0; i < 8; ++i)
+  for (int i = 0; i < 4; ++i)
     threads.emplace_back([&] {
       for (std::size_t at; (at = next++) < faults.size();) expect_end(faults[at]);
     });

@@ -62,6 +62,13 @@ inline void* allocate(std::size_t bytes, std::size_t alignment) {
 // All forms of operator new, because a sanitizer has its own versions of those not replaced here.
 void* operator new(std::size_t bytes) { return saccade::test::allocate(bytes, alignof(std::max_align_t)); }
 void* operator new[](std::size_t bytes) { return saccade::test::allocate(bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return saccade::test::allocate(bytes, alignof(std::max_align_t));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return saccade::test::allocate(bytes, static_cast<std::size_t>(alignment));
 }
