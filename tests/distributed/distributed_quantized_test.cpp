@@ -4,14 +4,16 @@
 #include <saccade/distributed.h>
 #include <saccade/kv_cache.h>
 
-#include <thread>
+#include <functional>
 
+#include "cases/local_ranks.h"
 #include "support/each_isa.h"
 #include "support/tensors.h"
 
 namespace saccade::test {
 namespace {
 
+using cases::on_local_ranks;
 using distributed::Communicator;
 using distributed::Method;
 using distributed::ParallelConfig;
@@ -22,23 +24,6 @@ using ::testing::HasSubstr;
 
 constexpr int kRanks = 3;
 constexpr std::int64_t kHeads = 6, kKvHeads = 3, kDim = 48, kDimV = 40, kKeys = 9000, kRows = 30;
-
-/// Calls body(communicator) on a thread for each rank; returns what each rank threw, empty if nothing.
-std::vector<std::string> on_each_rank(const std::function<void(Communicator&)>& body) {
-  const auto communicators = distributed::local_communicators(kRanks);
-  std::vector<std::string> errors(communicators.size());
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < communicators.size(); ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        body(*communicators[rank]);
-      } catch (const std::exception& error) {
-        errors[rank] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return errors;
-}
 
 struct Types {
   DType k, v;
@@ -84,7 +69,7 @@ TEST_P(QuantizedKeysOfRanksOfEachIsa, DecodeHasTheBitsOfOneProcess) {
       const KvCache whole = cache_of(types, {{0, kKeys}});
       const AttentionOptions options{.causal = Causal::bottom_right, .window_left = 7000};
       const Tensor wanted = decode(q, whole.k(), whole.v(), scales_of(whole, options));
-      const auto errors = on_each_rank([&](Communicator& communicator) {
+      const auto errors = on_local_ranks(kRanks, [&](Communicator& communicator) {
         const KvCache own = cache_of(types, keys.runs(communicator.rank()));
         Tensor o(dtype, wanted.shape());
         distributed::decode(communicator, q, own.k(), own.v(), o, {.keys = keys}, scales_of(own, options));
@@ -106,7 +91,7 @@ TEST_P(QuantizedKeysOfRanksOfEachIsa, AttentionHasTheBitsOfOneProcess) {
     attention(q, whole.k(), whole.v(), wanted, scales_of(whole, options));
     for (const Method method : {Method::automatic, Method::gather, Method::heads, Method::stream}) {
       division.method = method;
-      const auto errors = on_each_rank([&](Communicator& communicator) {
+      const auto errors = on_local_ranks(kRanks, [&](Communicator& communicator) {
         const KvCache own = cache_of(types, division.keys.runs(communicator.rank()));
         const distributed::Run rows = division.rows.runs(communicator.rank())[0];
         Tensor o(DType::f32, {1, kHeads, rows.size(), kDimV});
@@ -127,7 +112,7 @@ TEST(QuantizedKeysOfRanks, AreRefusedOnEveryRankIfOneIsWrong) {
   const Tensor short_scale(DType::f32, {kKvHeads, 7, 1});
   Tensor channels(DType::f32, {kDim});
   const auto errors_of = [&](const Change& change) {
-    return on_each_rank([&](Communicator& communicator) {
+    return on_local_ranks(kRanks, [&](Communicator& communicator) {
       const KvCache own = cache_of({DType::i8, DType::i8}, keys.runs(communicator.rank()));
       AttentionOptions options = scales_of(own, {});
       change(communicator.rank(), options);
