@@ -60,7 +60,7 @@ class Campaign {
       for (const Place& place : places_[kind])
         if (places.insert(place.name).second) record_.isas.push_back(place.name);
     }
-    record_ = new_record(record_.isas);
+    record_ = new_record(arguments.revision, record_.isas);
     for (const auto& [file, record] : folder_.load())
       for (const auto& [kind, done] : record.kinds)
         for (const auto& [begin, end] : done.seeds.ranges()) taken_[kind].add(begin, end);

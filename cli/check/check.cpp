@@ -144,6 +144,7 @@ ExitCode check(const CheckArguments& arguments) {
   if (arguments.campaign && !arguments.simpler.empty()) refuse("--campaign cannot be combined with --simpler");
   if (arguments.ranks.distributed) return check_distributed(arguments);
   if (arguments.summary && !arguments.campaign) refuse("--summary needs --campaign FOLDER");
+  if (!arguments.revision.empty() && !arguments.campaign) refuse("--revision needs --campaign FOLDER");
   if (arguments.summary) return summarize_campaign(arguments);
   return arguments.campaign ? run_campaign(arguments) : check_cases(arguments);
 }
@@ -231,6 +232,10 @@ void add_campaign_options(Command command, CheckArguments& arguments) {
           "--campaign", arguments.campaign,
           "Check random problems of every kind that no record in this folder has, and write a record there")
       .type_name("FOLDER");
+  command
+      .add_option("--revision", arguments.revision,
+                  "Of the source that this command was built from, such as a commit; the record keeps it")
+      .type_name("TEXT");
   command.add_flag("--summary", arguments.summary, "Print what all records of --campaign say, and check nothing");
 }
 

@@ -22,6 +22,7 @@ struct CheckArguments {
   std::vector<std::string> kinds;  // empty: as the other options say
   cases::Simplification simpler;
   std::optional<std::string> campaign;  // the folder of its records
+  std::string revision;                 // what its record says of the source
   RankArguments ranks;
   bool backward = false;
   bool summary = false;

@@ -102,6 +102,7 @@ Record record_from(const Json& json) {
   if (json.at("format") != kFormat) throw std::invalid_argument("its format is " + json.at("format").dump());
   Record record;
   record.version = json.at("version").get<std::string>();
+  record.revision = json.value("revision", "");
   record.processor = json.at("processor").get<std::string>();
   record.isas = json.at("isas").get<std::vector<std::string>>();
   record.begun = json.at("begun").get<std::string>();
@@ -125,9 +126,11 @@ Json to_json(const Record& record) {
   for (const auto& [kind, done] : record.kinds) kinds[std::string(name_of(kind))] = json_of_kind(done);
   for (const Tally& tally : record.report.tallies()) results.push_back(to_json(tally));
   for (const Failure& failure : record.report.kept()) failures.push_back(to_json(failure));
-  return {{"format", kFormat},   {"version", record.version}, {"processor", record.processor},
-          {"isas", record.isas}, {"begun", record.begun},     {"seconds", record.seconds},
-          {"kinds", kinds},      {"results", results},        {"failed", record.report.failures()},
+  return {{"format", kFormat},           {"version", record.version},
+          {"revision", record.revision}, {"processor", record.processor},
+          {"isas", record.isas},         {"begun", record.begun},
+          {"seconds", record.seconds},   {"kinds", kinds},
+          {"results", results},          {"failed", record.report.failures()},
           {"failures", failures}};
 }
 
@@ -149,9 +152,10 @@ std::uint64_t SeedRanges::next_free(std::uint64_t seed) const {
   return next == ends_.begin() ? seed : std::max(seed, std::prev(next)->second);
 }
 
-Record new_record(const std::vector<std::string>& isas) {
+Record new_record(const std::string& revision, const std::vector<std::string>& isas) {
   Record record;
   record.version = version();
+  record.revision = revision;
   record.processor = cpu_name();
   record.isas = isas;
   record.begun = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));

@@ -38,6 +38,7 @@ struct KindRecord {
 /// What a run did so far.
 struct Record {
   std::string version;            ///< of saccade
+  std::string revision;           ///< of its source, as --revision says; "": not said
   std::string processor;          ///< its name
   std::vector<std::string> isas;  ///< the instruction sets that were checked
   std::string begun;              ///< the time, UTC: "2026-11-28T06:24:46Z"
@@ -46,8 +47,8 @@ struct Record {
   Report report;
 };
 
-/// A record of this program and machine that begins now.
-Record new_record(const std::vector<std::string>& isas);
+/// A record of this program, built from this revision of the source, and machine that begins now.
+Record new_record(const std::string& revision, const std::vector<std::string>& isas);
 
 Json to_json(const Record& record);
 

@@ -51,7 +51,7 @@ class CampaignTest : public CommandTest {
 };
 
 TEST_F(CampaignTest, ARecordSaysWhatWasDone) {
-  const Outcome text = run(campaign({"--cases", "12"}));
+  const Outcome text = run(campaign({"--cases", "12", "--revision", "0123abc"}));
   ASSERT_EQ(text.exit_code, 0) << text.out << text.err;
   EXPECT_THAT(text.out, HasSubstr("12 problems on scalar in"));
   EXPECT_THAT(text.out, HasSubstr("all agree with the reference"));
@@ -60,6 +60,7 @@ TEST_F(CampaignTest, ARecordSaysWhatWasDone) {
   EXPECT_THAT(text.out, HasSubstr("record: " + all.begin()->first.substr(std::string("records/").size())));
   const json& record = all.begin()->second;
   EXPECT_EQ(record.at("isas"), json::parse(R"(["scalar"])"));
+  EXPECT_EQ(record.at("revision"), "0123abc");
   EXPECT_EQ(record.at("failed"), 0);
   EXPECT_THAT(record.at("begun").get<std::string>(), EndsWith("Z"));
   for (const char* kind : {"forward", "backward", "states", "inspect", "caches", "divided"})
@@ -135,6 +136,7 @@ TEST_F(CampaignTest, RefusesDamagedRecords) {
 
 TEST_F(CampaignTest, RefusesWhatItCannotDo) {
   refused({"check", "--summary"}, "saccade check: --summary needs --campaign FOLDER");
+  refused({"check", "--revision", "0123abc"}, "saccade check: --revision needs --campaign FOLDER");
   refused({"check", "--campaign", "nowhere", "--summary"}, "nowhere");
   write("shapes.txt", "s=5\n");
   refused({"check", "--campaign", "records", "--shapes", "shapes.txt"},
