@@ -253,8 +253,9 @@ TEST(AllocationFaults, OfCaches) {
       {"decode", [&](KvCache& cache) { decode(q, cache, {.num_threads = 3}); }},
       {"dequantize", [&](KvCache& cache) { cache.dequantize_k(); }}};
   for (const KvCacheOptions& options : caches())
-    for (const auto& [name, change] : changes) {
-      SCOPED_TRACE(name + " of " + std::string(name_of(options.dtype)) + ", pages of " +
+    for (const auto& named_change : changes) {
+      const auto& change = named_change.second;
+      SCOPED_TRACE(named_change.first + " of " + std::string(name_of(options.dtype)) + ", pages of " +
                    std::to_string(options.page_size));
       expect_survives([&]() -> Operation {
         const std::shared_ptr<KvCache> cache = cache_of(options);

@@ -70,25 +70,26 @@ TEST(HostileFiles, NamesAreShownWithoutControlCharacters) {
                                  "\xc2\x9b"
                                  "31m",
                                  "tab\there", "\x7f"}) {
-    for (const auto& [reader, read] : readers()) {
-      SCOPED_TRACE(reader);
-      const std::string message = refusal_of([&] { read(folder / name); });
+    for (const auto& reader : readers()) {
+      SCOPED_TRACE(reader.first);
+      const std::string message = refusal_of([&] { reader.second(folder / name); });
       EXPECT_FALSE(message.empty());
       EXPECT_EQ(message.find_first_of("\n\r\t\x1b\x7f"), std::string::npos) << message;
     }
   }
   // Marks that turn the direction of text, C1 controls, and bytes that are no text: of files of tensors.
-  for (const auto& [name, shown] : {std::pair<std::string, std::string>{"\xe2\x80\xae"
-                                                                        "ypn.x",
-                                                                        "\\xe2\\x80\\xaeypn.x"},
-                                    {"\xe2\x81\xa6"
-                                     "x",
-                                     "\\xe2\\x81\\xa6x"},
-                                    {"\xc2\x9b"
-                                     "31m",
-                                     "\\xc2\\x9b31m"},
-                                    {"\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d", "\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d"}})
-    EXPECT_THAT(refusal_of([&] { load_npy(folder / name); }), HasSubstr("/" + shown + ": cannot be opened"));
+  for (const auto& name_and_shown : {std::pair<std::string, std::string>{"\xe2\x80\xae"
+                                                                         "ypn.x",
+                                                                         "\\xe2\\x80\\xaeypn.x"},
+                                     {"\xe2\x81\xa6"
+                                      "x",
+                                      "\\xe2\\x81\\xa6x"},
+                                     {"\xc2\x9b"
+                                      "31m",
+                                      "\\xc2\\x9b31m"},
+                                     {"\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d", "\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d"}})
+    EXPECT_THAT(refusal_of([&] { load_npy(folder / name_and_shown.first); }),
+                HasSubstr("/" + name_and_shown.second + ": cannot be opened"));
 }
 
 TEST(HostileFiles, LinksThatLeadToThemselvesAreRefused) {
@@ -97,9 +98,9 @@ TEST(HostileFiles, LinksThatLeadToThemselvesAreRefused) {
 #endif
   const HostileFolder folder;
   create_symlink("loop", folder / "loop");
-  for (const auto& [reader, read] : readers()) {
-    SCOPED_TRACE(reader);
-    EXPECT_THAT(refusal_of([&] { read(folder / "loop"); }), HasSubstr("loop"));
+  for (const auto& reader : readers()) {
+    SCOPED_TRACE(reader.first);
+    EXPECT_THAT(refusal_of([&] { reader.second(folder / "loop"); }), HasSubstr("loop"));
   }
   for (const std::string name : {"config.json", "model.safetensors"}) {  // in a folder that is one
     const path model = folder / ("with " + name);

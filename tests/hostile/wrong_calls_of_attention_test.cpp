@@ -218,7 +218,6 @@ void call_from_state(Arguments& a) {
 // ---- Everything else -------------------------------------------------------------------------------------------
 
 void call_edit(Arguments& a) {
-  AttentionOptions options;
   LayerAttention layer;
   layer.layer = 1;
   const Tensor q = random_tensor({6, 4, 16}, 1), k = random_tensor({9, 2, 16}, 2), v = random_tensor({9, 2, 8}, 3);

@@ -45,8 +45,8 @@ struct PendingExp {
       SACCADE_UNROLL
       for (int v = 0; v < kVectors; ++v) {
         Vec x = load(work.scores + row * kBlockK + v * kWidth);
-        const Vec maximum = broadcast_from(work.maximum + row);
-        x = kHasNaturalMaximum ? fma(maximum, broadcast_from(work.factor), x) : sub(x, maximum);
+        const Vec row_maximum = broadcast_from(work.maximum + row);
+        x = kHasNaturalMaximum ? fma(row_maximum, broadcast_from(work.factor), x) : sub(x, row_maximum);
         if constexpr (kScaled) x = mul(x, broadcast_from(work.factor));
         exp[v] = exp2_begin(x);
       }
