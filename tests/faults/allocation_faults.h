@@ -21,8 +21,14 @@
 #include "support/environment.h"
 #include "support/system.h"
 
+#ifdef __GLIBC__  // which declares it so
+#define SACCADE_TEST_NOEXCEPT noexcept
+#else
+#define SACCADE_TEST_NOEXCEPT
+#endif
+
 // The library's memory that is not from operator new: src/core/memory.cpp.
-extern "C" [[gnu::noinline]] void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+extern "C" [[gnu::noinline]] void* aligned_alloc(std::size_t alignment, std::size_t bytes) SACCADE_TEST_NOEXCEPT {
   return saccade::test::fails_now(bytes) ? nullptr : saccade::test::allocate_aligned(alignment, bytes);
 }
 

@@ -11,35 +11,44 @@ namespace saccade::io::system_file {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+/// Calls a function of the system again as long as a signal ends it early.
+template <class Call>
+auto through_signals(const Call& call) {
+  for (;;) {
+    const auto result = call();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
+
+Descriptor open(const fs::path& path, int flags) {
+  return through_signals([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+}
+
+}  // namespace
+
 fs::path usable(const fs::path& path) { return path; }
 
-Descriptor open_to_read(const fs::path& path) {
-  return path == "-" ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-}
-Descriptor open_to_write(const fs::path& path) { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC); }
-Descriptor create(const fs::path& path) {
-  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-}
-bool close(Descriptor file) { return ::close(file) == 0; }
+Descriptor open_to_read(const fs::path& path) { return path == "-" ? STDIN_FILENO : open(path, O_RDONLY); }
+Descriptor open_to_write(const fs::path& path) { return open(path, O_WRONLY); }
+Descriptor create(const fs::path& path) { return open(path, O_WRONLY | O_CREAT | O_EXCL); }
+bool close(Descriptor file) { return ::close(file) == 0 || errno == EINTR; }  // Linux has closed it even then
 
 std::ptrdiff_t read(Descriptor file, void* to, std::size_t bytes) {
-  for (;;) {
-    const ssize_t count = ::read(file, to, bytes);
-    if (count >= 0 || errno != EINTR) return count;
-  }
+  return through_signals([&] { return ::read(file, to, bytes); });
 }
 
 std::ptrdiff_t write(Descriptor file, const void* from, std::size_t bytes) {
-  for (;;) {
-    const ssize_t count = ::write(file, from, bytes);
-    if (count >= 0 || errno != EINTR) return count;
-  }
+  return through_signals([&] { return ::write(file, from, bytes); });
 }
 
-bool flush(Descriptor file) { return ::fsync(file) == 0; }
+bool flush(Descriptor file) {
+  return through_signals([&] { return ::fsync(file); }) == 0;
+}
 
 void flush_folder(const fs::path& folder) {
-  const Descriptor opened = ::open(folder.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+  const Descriptor opened = open(folder, O_RDONLY | O_DIRECTORY);
   if (opened < 0) return;
   ::fsync(opened);
   ::close(opened);
