@@ -4,6 +4,7 @@
 #include <saccade/runtime.h>
 
 #include <array>
+#include <cmath>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -49,6 +50,13 @@ std::string describe(const AttentionCase& c) {
     line += std::string(option.name) + (value.empty() ? "" : " ") + value + ", ";
   }
   return line + (c.score_function ? c.score_function->name() : "no score function");
+}
+
+Tensor bound_of_weights(const TensorView& weights) {
+  Tensor bound = Tensor::copy_of(weights, DType::f64);
+  for (double& w : bound.values<double>())
+    if (w > 0) w *= 1 + std::abs(std::log(w));
+  return bound;
 }
 
 CheckedCase::CheckedCase(AttentionCase& checked, std::vector<reference::RowIndex> rows)
@@ -118,7 +126,8 @@ std::vector<Finding> CheckedCase::compare_last(const std::string& function) {
   }
   compared("o", c.o.view(), {exact_.o, naive.result.o, exact_.bound, coarsest});
   if (c.options.lse) compared("lse", c.lse, {exact_.lse, naive.result.lse});
-  if (c.options.weights) compared("weights", c.weights, {exact_.weights, naive.result.weights});
+  if (c.options.weights)
+    compared("weights", c.weights, {exact_.weights, naive.result.weights, bound_of_weights(exact_.weights)});
   if (c.options.scores) compared("scores", c.scores, {exact_.scores, naive.result.scores});
   return findings;
 }

@@ -39,6 +39,10 @@ std::string describe(const AttentionCase& c);
 reference::NaiveRounding naive_rounding(const TensorView& q, const TensorView& k, const TensorView& v,
                                         const TensorView& o);
 
+/// The bound of compare() for weights, w (1 + |ln w|): a rounding of the score is |ln w| times as large in the
+/// weight.
+Tensor bound_of_weights(const TensorView& weights);
+
 /// One result that was compared.
 struct Finding {
   std::string result;  ///< "o of attention()", "lse of decode()"

@@ -43,6 +43,9 @@ struct Sequences {
     }
   }
 
+  /// How many rows results have, those of all heads.
+  std::int64_t number_of_rows() const { return (packed_q ? 1 : batch) * num_heads * total_q; }
+
   /// The index of row i, or of key j, in a result with one number for each.
   std::int64_t row_at(std::int64_t b, std::int64_t h, std::int64_t i) const {
     return (packed_q ? h : b * num_heads + h) * total_q + first_row[static_cast<std::size_t>(b)] + i;
@@ -56,13 +59,16 @@ struct Sequences {
 template <class T>
 class Statistics {
  public:
-  Tensor rows, top_weights, entropy, max_weight, received, distance, mean_distance, pooled;  // f64
-  Tensor entropy_bound;  // the sum of w (1 + |ln w|): the bound for a relative error of w
+  Tensor rows, top_weights, entropy, max_weight, received, distance, pooled;  // f64
+  Tensor entropy_bound;  // the sum of w (1 + |ln w|)^2: what relative errors of w by 1 + |ln w| change
 
   /// `weights` as for Sequences; the results get the shapes of those in the inspection.
   Statistics(const TensorView& weights, const Sequences& sequences, const InspectOptions& wanted,
              const Inspection& found)
-      : s_(sequences), wanted_(wanted), weights_(Tensor::copy_of(weights, DType::f64)) {
+      : s_(sequences),
+        wanted_(wanted),
+        weights_(Tensor::copy_of(weights, DType::f64)),
+        distances_(static_cast<std::size_t>(sequences.number_of_rows())) {
     rows = like(found.rows);
     top_weights = like(found.top_weights);
     entropy = like(found.entropy);
@@ -70,13 +76,34 @@ class Statistics {
     max_weight = like(found.max_weight);
     received = like(found.received);
     distance = like(found.distance);
-    mean_distance = like(found.mean_distance);
     pooled = like(found.pooled);
     received_.resize(static_cast<std::size_t>(received.size()));
     for (std::int64_t b = 0; b < s_.batch; ++b)
-      for (std::int64_t h = 0; h < s_.num_heads; ++h) add_head(b, h);
+      for (std::int64_t h = 0; h < s_.num_heads; ++h) {
+        for (std::int64_t i = 0; i < s_.rows[static_cast<std::size_t>(b)]; ++i) add_row(b, h, i);
+        if (wanted_.pool_rows > 0) pool(b, h);
+      }
     for (std::size_t i = 0; i < received_.size(); ++i)
       received.values<double>()[i] = static_cast<double>(received_[i]);
+  }
+
+  /// The mean over the rows that have a weight above 0, as `max_weight` of the inspection says.
+  Tensor mean_distance(const Inspection& found) const {
+    Tensor means = like(found.mean_distance);
+    const Tensor largest = Tensor::copy_of(found.max_weight, DType::f64);
+    for (std::int64_t b = 0; b < s_.batch; ++b)
+      for (std::int64_t h = 0; h < s_.num_heads; ++h) {
+        T sum = 0;
+        std::int64_t count = 0;
+        for (std::int64_t i = 0; i < s_.rows[static_cast<std::size_t>(b)]; ++i) {
+          const auto row = static_cast<std::size_t>(s_.row_at(b, h, i));
+          if (largest.values<double>()[row] == 0) continue;
+          sum += distances_[row];
+          ++count;
+        }
+        set(means, b * s_.num_heads + h, count == 0 ? T{0} : sum / static_cast<T>(count));
+      }
+    return means;
   }
 
   /// The weight of key j in a row, given the row's index in a result.
@@ -92,26 +119,17 @@ class Statistics {
     if (tensor.size() > 0) tensor.values<double>()[static_cast<std::size_t>(at)] = static_cast<double>(number);
   }
 
-  void add_head(std::int64_t b, std::int64_t h) {
-    T distances = 0;
-    std::int64_t count = 0;
-    for (std::int64_t i = 0; i < s_.rows[static_cast<std::size_t>(b)]; ++i) {
-      const auto [largest, distance_of_row] = add_row(b, h, i);
-      distances += distance_of_row;
-      count += largest != 0;
-    }
-    set(mean_distance, b * s_.num_heads + h, count == 0 ? T{0} : distances / static_cast<T>(count));
-    if (wanted_.pool_rows > 0) pool(b, h);
-  }
-
-  std::pair<T, T> add_row(std::int64_t b, std::int64_t h, std::int64_t i) {
+  void add_row(std::int64_t b, std::int64_t h, std::int64_t i) {
     const std::int64_t row = s_.row_at(b, h, i), position = s_.position[static_cast<std::size_t>(b)] + i;
-    T entropy_sum = 0, weight_sum = 0, distance_sum = 0;
+    T entropy_sum = 0, entropy_bound_sum = 0, distance_sum = 0;
     std::vector<T> sorted;
     for (std::int64_t j = 0; j < s_.keys[static_cast<std::size_t>(b)]; ++j) {
       const T w = weight(row, j);
-      if (w != 0) entropy_sum -= w * std::log(w);
-      weight_sum += w;
+      if (w != 0) {
+        const T log = std::log(w);
+        entropy_sum -= w * log;
+        entropy_bound_sum += w * (1 + std::abs(log)) * (1 + std::abs(log));
+      }
       distance_sum += w * static_cast<T>(std::abs(position - j));
       if (!received_.empty()) received_[static_cast<std::size_t>(s_.key_at(b, h, j))] += w;
       sorted.push_back(w);
@@ -120,14 +138,14 @@ class Statistics {
     if (!is_nan) std::ranges::sort(sorted, std::greater<>());
     const T largest = is_nan ? entropy_sum : sorted.empty() ? T{0} : sorted.front();
     set(entropy, row, entropy_sum);
-    set(entropy_bound, row, weight_sum + entropy_sum);
+    set(entropy_bound, row, entropy_bound_sum);
     set(distance, row, distance_sum);
+    distances_[static_cast<std::size_t>(row)] = distance_sum;
     set(max_weight, row, largest);
     sorted.resize(static_cast<std::size_t>(wanted_.top_k));
     for (std::int64_t n = 0; n < wanted_.top_k; ++n)
       set(top_weights, row * wanted_.top_k + n, is_nan ? entropy_sum : sorted[static_cast<std::size_t>(n)]);
     save_row(b, h, i);
-    return {largest, distance_sum};
   }
 
   void save_row(std::int64_t b, std::int64_t h, std::int64_t i) {
@@ -165,7 +183,7 @@ class Statistics {
   const Sequences& s_;
   const InspectOptions& wanted_;
   Tensor weights_;
-  std::vector<T> received_;
+  std::vector<T> received_, distances_;  // of each key; of each row
 };
 
 }  // namespace saccade::cases

@@ -64,37 +64,40 @@ std::vector<Finding> CheckedInspection::run() {
 
 template <class Naive>
 std::vector<Finding> CheckedInspection::compare_with(const Inspection& found,
-                                                     std::optional<Both<Naive>>& statistics) const {
+                                                     std::optional<All<Naive>>& statistics) const {
   if (!statistics)
-    statistics.emplace(Both<Naive>{Statistics<long double>(exact_.weights, sequences_, wanted_, found),
-                                   Statistics<Naive>(naive_.weights, sequences_, wanted_, found)});
+    statistics.emplace(
+        All<Naive>{Statistics<long double>(exact_.weights, sequences_, wanted_, found),
+                   Statistics<Naive>(naive_.weights, sequences_, wanted_, found),
+                   Statistics<long double>(bound_of_weights(exact_.weights), sequences_, wanted_, found)});
   return compare(found, *statistics);
 }
 
 template <class Naive>
-std::vector<Finding> CheckedInspection::compare(const Inspection& found, const Both<Naive>& statistics) const {
+std::vector<Finding> CheckedInspection::compare(const Inspection& found, const All<Naive>& statistics) const {
   std::vector<Finding> findings;
-  const auto& [exact, naive] = statistics;
+  const auto& [exact, naive, bound] = statistics;
   const auto compared = [&](const char* name, const TensorView& out, const Expected& expected) {
     if (out) findings.push_back({std::string(name) + " of inspect()", saccade::compare(out, expected)});
   };
   compared("lse", options_.lse, {exact_.lse, naive_.lse});
-  compared("rows", found.rows, {exact.rows, naive.rows});
-  compared("top_weights", found.top_weights, {exact.top_weights, naive.top_weights});
+  compared("rows", found.rows, {exact.rows, naive.rows, bound.rows});
+  compared("top_weights", found.top_weights, {exact.top_weights, naive.top_weights, bound.top_weights});
   compared("entropy", found.entropy, {exact.entropy, naive.entropy, exact.entropy_bound});
-  compared("max_weight", found.max_weight, {exact.max_weight, naive.max_weight});
-  compared("received", found.received, {exact.received, naive.received});
-  compared("distance", found.distance, {exact.distance, naive.distance});
-  compared("mean_distance", found.mean_distance, {exact.mean_distance, naive.mean_distance});
-  compared("pooled", found.pooled, {exact.pooled, naive.pooled});
+  compared("max_weight", found.max_weight, {exact.max_weight, naive.max_weight, bound.max_weight});
+  compared("received", found.received, {exact.received, naive.received, bound.received});
+  compared("distance", found.distance, {exact.distance, naive.distance, bound.distance});
+  compared("mean_distance", found.mean_distance,
+           {exact.mean_distance(found), naive.mean_distance(found), bound.mean_distance(found)});
+  compared("pooled", found.pooled, {exact.pooled, naive.pooled, bound.pooled});
   if (wanted_.top_k > 0) findings.push_back(compare_top_keys(found, statistics));
   return findings;
 }
 
 /// Each key must be the row's n-th best by its weight, and equal weights must be in order of index.
 template <class Naive>
-Finding CheckedInspection::compare_top_keys(const Inspection& found, const Both<Naive>& statistics) const {
-  Tensor of_keys(DType::f64, found.top_weights.shape()), naive_of_keys(of_keys);
+Finding CheckedInspection::compare_top_keys(const Inspection& found, const All<Naive>& statistics) const {
+  Tensor of_keys(DType::f64, found.top_weights.shape()), naive_of_keys(of_keys), bound_of_keys(of_keys);
   const Tensor keys = Tensor::copy_of(found.top_keys, DType::i64);
   const Tensor weights = Tensor::copy_of(found.top_weights, DType::f64);
   const auto key_at = [&](std::size_t i) { return keys.values<std::int64_t>()[i]; };
@@ -103,6 +106,7 @@ Finding CheckedInspection::compare_top_keys(const Inspection& found, const Both<
     const std::int64_t row = static_cast<std::int64_t>(i) / wanted_.top_k, key = key_at(i);
     of_keys.values<double>()[i] = key < 0 ? 0.0 : static_cast<double>(statistics.exact.weight(row, key));
     naive_of_keys.values<double>()[i] = key < 0 ? 0.0 : static_cast<double>(statistics.naive.weight(row, key));
+    bound_of_keys.values<double>()[i] = key < 0 ? 0.0 : static_cast<double>(statistics.bound.weight(row, key));
     bool is_in_order = (key < 0) == (weight_at(i) == 0.0);
     if (static_cast<std::int64_t>(i) % wanted_.top_k > 0) {
       const bool is_tie = weight_at(i - 1) == weight_at(i) && key >= 0;
@@ -111,7 +115,7 @@ Finding CheckedInspection::compare_top_keys(const Inspection& found, const Both<
     if (!is_in_order)
       throw std::runtime_error("inspect(): the top keys of row " + std::to_string(row) + " are not in order");
   }
-  return {"top_keys of inspect()", saccade::compare(found.top_weights, {of_keys, naive_of_keys})};
+  return {"top_keys of inspect()", saccade::compare(found.top_weights, {of_keys, naive_of_keys, bound_of_keys})};
 }
 
 }  // namespace saccade::cases

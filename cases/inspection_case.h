@@ -34,27 +34,28 @@ class CheckedInspection {
   std::vector<Finding> run();
 
  private:
-  /// The statistics of weights, exactly and in the kernels' type.
+  /// The statistics of weights, exactly and in the kernels' type, and of the bounds of the weights.
   template <class Naive>
-  struct Both {
+  struct All {
     Statistics<long double> exact;
     Statistics<Naive> naive;
+    Statistics<long double> bound;
   };
 
   template <class Naive>
-  std::vector<Finding> compare(const Inspection& found, const Both<Naive>& statistics) const;
+  std::vector<Finding> compare(const Inspection& found, const All<Naive>& statistics) const;
   template <class Naive>
-  Finding compare_top_keys(const Inspection& found, const Both<Naive>& statistics) const;
+  Finding compare_top_keys(const Inspection& found, const All<Naive>& statistics) const;
   template <class Naive>
-  std::vector<Finding> compare_with(const Inspection& found, std::optional<Both<Naive>>& statistics) const;
+  std::vector<Finding> compare_with(const Inspection& found, std::optional<All<Naive>>& statistics) const;
 
   TensorView q_, k_;
   InspectOptions wanted_;
   AttentionOptions options_;
   reference::AttentionResult exact_, naive_;
   Sequences sequences_;
-  std::optional<Both<float>> in_f32_;
-  std::optional<Both<double>> in_f64_;
+  std::optional<All<float>> in_f32_;
+  std::optional<All<double>> in_f64_;
 };
 
 }  // namespace saccade::cases

@@ -56,7 +56,7 @@ struct Inspection {
   Tensor max_weight;   ///< [batch, num_heads, seqlen_q]
   Tensor received;     ///< [batch, num_heads, seqlen_k]
   Tensor distance;     ///< [batch, num_heads, seqlen_q]
-  Tensor mean_distance;  ///< [batch, num_heads], [1] where q has neither: the mean over the rows that see a key
+  Tensor mean_distance;  ///< [batch, num_heads], [1] where q has neither: over the rows whose max_weight is not 0
   Tensor pooled;         ///< [batch, num_heads, pool_rows, pool_keys], with these axes also for packed batches
 };
 

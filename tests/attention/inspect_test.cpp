@@ -30,17 +30,26 @@ void check(const TensorView& q, const TensorView& k, const InspectOptions& wante
     EXPECT_TRUE(comparison.holds) << result << ": " << to_string(comparison);
 }
 
+/// The random problem of a seed.
+void check_problem(std::uint64_t seed) {
+  cases::AttentionCase c = cases::draw_case(seed);
+  SCOPED_TRACE("SACCADE_TEST_SEED=" + std::to_string(seed) + " SACCADE_TEST_CASES=1: " + cases::describe(c));
+  cases::make_inspection(c);
+  check(c.q.view(), c.k.view(), cases::draw_inspection(c, seed), c.options);
+}
+
 class InspectOnIsa : public EachIsa {};
 SACCADE_FOR_EACH_ISA(InspectOnIsa);
 
 TEST_P(InspectOnIsa, AgreesWithTheReferenceOnRandomProblems) {
   const ProblemRange problems = problems_of_test(20240607, 100);
-  for (std::uint64_t i = problems.begin; i < problems.end; ++i) {
-    cases::AttentionCase c = cases::draw_case(i);
-    SCOPED_TRACE("SACCADE_TEST_SEED=" + std::to_string(i) + " SACCADE_TEST_CASES=1: " + cases::describe(c));
-    cases::make_inspection(c);
-    check(c.q.view(), c.k.view(), cases::draw_inspection(c, i), c.options);
-  }
+  for (std::uint64_t i = problems.begin; i < problems.end; ++i) check_problem(i);
+}
+
+// Which failed in a campaign: two keys of weights 1 and 1e-25, and rows whose weights all vanish in f32 beside a
+// sink.
+TEST_P(InspectOnIsa, AgreesWithTheReferenceOnProblemsThatFailed) {
+  for (const std::uint64_t seed : {1193, 1274, 4441, 4856}) check_problem(seed);
 }
 
 const InspectOptions kEverything{.rows = {300, 0, 17},
@@ -261,6 +270,19 @@ TEST_P(InspectOnIsa, ARowThatSeesNothingIsZero) {
     for (const float w : found.rows.values<float>()) EXPECT_EQ(w, 0.0f);
     for (std::int64_t j = 0; j < 40; ++j) EXPECT_EQ(found.received.at<float>(j) != 0.0f, j < 2);
   }
+}
+
+TEST_P(InspectOnIsa, RowsWhoseWeightsAllVanishCountForNoMean) {
+  Tensor q(DType::f32, {4, 1}), k(DType::f32, {2, 1}), sink(DType::f32, {1});
+  k.at<float>(1, 0) = 1.0F;
+  sink.at<float>(0) = 150.0F;
+  q.at<float>(2, 0) = q.at<float>(3, 0) = 400.0F;  // their weight of key 1 is 1, those of rows 0 and 1 are e^-150
+  const Inspection found = inspect(q, k, {.max_weight = true, .distance = true}, {.scale = 1.0, .sinks = sink});
+  for (std::int64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(found.max_weight.at<float>(i), i < 2 ? 0.0F : 1.0F);
+    EXPECT_EQ(found.distance.at<float>(i), i < 2 ? 0.0F : static_cast<float>(i - 1));
+  }
+  EXPECT_EQ(found.mean_distance.at<float>(0), 1.5F);
 }
 
 TEST_P(InspectOnIsa, EmptyInputsAreNoErrors) {

@@ -112,6 +112,18 @@ TEST(SimplerProblems, HaveTheirOptionsWhereTheyAreSmaller) {
   }
 }
 
+TEST(SimplerProblems, KeepWhatAScoreFunctionNeeds) {
+  int kept = 0;
+  for (std::uint64_t seed = 1; kept < 5; ++seed) {
+    if (!cases::draw_case(seed).score_function) continue;
+    const AttentionCase c = cases::draw_case(seed, parse_simplification("without=score_context"));
+    ASSERT_TRUE(c.score_function);
+    EXPECT_EQ(c.options.score_context, c.score_function.get());
+    EXPECT_FALSE(cases::draw_case(seed, parse_simplification("without=score_modifier")).options.score_context);
+    ++kept;
+  }
+}
+
 TEST(SimplerProblems, HaveTheSizesAndTypesThatWereAskedFor) {
   const Simplification simpler = parse_simplification(
       "without=block_table,cu_seqlens_q,layout batch=1 heads=2 kv_heads=1 seqlen_q=3 seqlen_k=9 head_dim=4 "

@@ -66,7 +66,7 @@ class InspectPass {
     const bool is_nan = std::isnan(entropy);
     if (is_nan) largest = entropy;
     sums.distance += distance;
-    sums.rows_with_weight += largest != 0;
+    sums.rows_with_weight += rounded(largest, i_.mean_distance.dtype) != 0;
     if (i_.entropy.data) store(static_cast<double>(entropy), i_.entropy, b, head, at);
     if (i_.max_weight.data) store(static_cast<double>(largest), i_.max_weight, b, head, at);
     if (i_.distance.data) store(static_cast<double>(distance), i_.distance, b, head, at);
