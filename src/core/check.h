@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "core/element_types.h"
+#include "core/printable.h"
 #include "core/quantized/rows.h"
 #include "saccade/tensor.h"
 
@@ -34,19 +35,16 @@ inline void append_to(std::string& text, std::floating_point auto part) {
   text += number;
 }
 
-/// Makes a message one line that people can read, whatever text a caller passed: control characters are escaped,
-/// and what is longer than any message of ours is cut off.
-inline std::string one_line(const std::string& text) {
+/// Makes a message one line that people can read, whatever text a caller passed: what is longer than any message
+/// of ours is cut off.
+inline std::string one_line(std::string_view text) {
   constexpr std::size_t kLongest = std::size_t{1} << 16;  // more than the names of a large model's parameters
   std::string line;
-  for (const char c : text.substr(0, kLongest)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7f)
-      line += c;
-    else
-      line += {'\\', 'x', "0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
+  for (std::size_t at = 0; at < text.size();) {
+    if (at >= kLongest) return line + "...";
+    at += append_printable(line, text.substr(at));
   }
-  return text.size() > kLongest ? line + "..." : line;
+  return line;
 }
 
 /// Throws std::invalid_argument("[function] " + all parts in order). By value: references would force values out

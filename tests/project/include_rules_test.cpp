@@ -110,7 +110,7 @@ const std::vector<Room> kRooms = {
     {"src/mpi", {}},
     {"src/c_api", {"src/core"}},
     {"src/gpt", {"src/nn", "src/core"}},
-    {"src/io", {}},
+    {"src/io", {"src/core"}},
     {"src/kv_cache_file", {"src/c_api"}},
     {"src/tokenizer", {}},
     {"src/model", {"src/nn", "src/core"}},
@@ -174,6 +174,7 @@ constexpr Rule kMustNotReach[] = {
     // Files and pictures know nothing of attention.
     {"^src/(io|picture)/|^src/core/random|^include/saccade/(io|heatmap|chart|random)",
      "^include/saccade/(attention|linear|inspect|attention_modules|reference|saccade)\\.h$|^src/(cpu|attention)/"},
+    {"^src/io/", "^src/core/(?!printable\\.h$)"},
     // The reference and the kernels are tested against each other.
     {"^src/reference/|^include/saccade/(reference|compare)",
      "^src/(cpu|attention)/|^include/saccade/(attention_modules|io|heatmap|chart)\\.h$"},
