@@ -143,3 +143,24 @@ compile_with_layer() {
     { echo "$2 does not compile with the threading layer $1" >&2; exit 2; }
   echo "$program"
 }
+
+# print_results REPORT: the tests of ctest's report that failed or were skipped, with the reasons, and how many passed. The status is 1
+# if one failed or none ran.
+print_results() {
+  awk '
+    function attribute(name) { return match($0, name "=\"[^\"]*\"") ? substr($0, RSTART + length(name) + 2, RLENGTH - length(name) - 3) : "" }
+    /<testcase / { name = attribute("name"); status = attribute("status"); reason = ""; skipped = 0 }
+    /<skipped / { skipped = 1 }
+    skipped && after_marker && reason == "" && !/\[  SKIPPED \]/ { sub(/^[ \t]+/, ""); reason = $0 }
+    { after_marker = /: Skipped$/ }
+    /<\/testcase>/ {
+      if (status == "run") ++passed
+      else if (skipped && reason != "") { ++explained; print "skipped: " name ": " reason }
+      else { ++failed; print "failed: " name (skipped ? ": skipped without a reason" : "") }
+    }
+    END {
+      if (explained) print explained " skipped, for the reasons above"
+      print passed + 0 " passed, " failed + 0 " failed"
+      exit failed > 0 || passed == 0
+    }' "$1"
+}
