@@ -80,6 +80,9 @@ const std::vector<std::pair<std::string, std::string>> kNames{
     {"\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d", "\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d"}};
 
 TEST(HostileFiles, NamesAreShownWithoutControlCharacters) {
+#ifdef _WIN32
+  GTEST_SKIP() << "names cannot have control characters there";
+#endif
   const HostileFolder folder;
   for (const auto& name : kNames)
     for (const auto& reader : readers()) {
