@@ -1,7 +1,10 @@
 // saccade check --campaign as a user runs it: records, seeds that no record has, the summary, Ctrl-C.
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -110,6 +113,23 @@ TEST_F(CampaignTest, TheSummaryAddsUpAllRecords) {
   EXPECT_THAT(failed.out, HasSubstr("Other, saccade 0.1"));
   EXPECT_THAT(failed.out, HasSubstr("19 problems in 3 records: 1 failed"));
   EXPECT_EQ(run(campaign({"--kind", "forward", "--cases", "1"})).exit_code, 0);  // the failure is not its own
+}
+
+TEST_F(CampaignTest, ThePageOfTheDocumentationSaysWhatItsRecordsSay) {
+  const std::filesystem::path folder = std::filesystem::path(SACCADE_SOURCE_DIR) / "docs/campaign";
+  const Outcome summary = run({"check", "--campaign", (folder / "records").string(), "--summary", "--json"});
+  EXPECT_EQ(summary.exit_code, 0) << summary.err;  // no record has a failure
+  std::stringstream page;
+  page << std::ifstream(folder / "README.md").rdbuf();
+  std::int64_t all = 0;
+  const json found = summary.json();
+  for (const auto& [kind, done] : found.at("kinds").items()) {
+    const auto problems = done.at("problems").get<std::int64_t>();
+    EXPECT_THAT(page.str(), HasSubstr("\n| " + kind + " | " + std::to_string(problems) + " |\n"));
+    all += problems;
+  }
+  EXPECT_GT(all, 0);
+  EXPECT_THAT(page.str(), HasSubstr("\n| all | " + std::to_string(all) + " |\n"));
 }
 
 TEST_F(CampaignTest, RefusesDamagedRecords) {
