@@ -27,7 +27,8 @@ GROUPS = {  # of the pages in docs/; a page that is in none ends the run
     "Reference": "contract options python torch transformers jax onnx onnxruntime c command-line page "
     "web attention-modules layers decoding quantized-caches models tokenizer distributed inspection heatmaps random "
     "files errors environment versioning glossary",
-    "Explanation": "faq comparison campaign/README performance/README performance/method performance/optimizations design training",
+    "Explanation": "faq comparison campaign/README performance/README performance/method "
+    "performance/optimizations design training",
 }
 
 
