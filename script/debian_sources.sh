@@ -21,7 +21,7 @@ fetch_sources() {
     rm -rf "$part"
     mkdir -p "$part/unpacked"
     (cd "$part" && quietly "$log" apt-get "${options[@]}" source --download-only "$package")
-    tar -x -C "$part/unpacked" --strip-components=1 -f "$(ls "$part/"*.orig.tar.*)"
+    tar -x -C "$part/unpacked" --strip-components=1 -f "$(find "$part" -name '*.orig.tar.*' ! -name '*.asc')"
     mv "$part" "$sources/$package"
   done
 }
