@@ -254,7 +254,7 @@ TEST(Interruptions, AChildComputesThatAModifierForks) {
 
 // ---- Signals and stacks --------------------------------------------------------------------------------------
 
-volatile std::sig_atomic_t signals = 0;
+std::atomic<int> signals = 0;
 
 /// Interrupts the threads of this process every `period` while it lives; system calls are not repeated. The
 /// handler of the thread that makes it runs on the smallest stack that the system allows.
@@ -266,7 +266,7 @@ class Signals {
     stack.ss_size = stack_.size();
     EXPECT_EQ(::sigaltstack(&stack, nullptr), 0);
     struct sigaction action {};
-    action.sa_handler = [](int) { signals = signals + 1; };
+    action.sa_handler = [](int) { ++signals; };
     action.sa_flags = SA_ONSTACK;
     EXPECT_EQ(::sigaction(SIGALRM, &action, nullptr), 0);
     const timeval time{.tv_sec = 0, .tv_usec = static_cast<suseconds_t>(period.count())};
@@ -389,6 +389,15 @@ TEST_P(InterruptionsOnIsa, CallersNeedLittleStack) {
       const std::size_t used = stack_used_by(std::size_t{1} << 20, [&] { call.run({.num_threads = threads}); });
       EXPECT_LT(used, kStackOfCalls) << call.name << " on " << threads << " threads";
     }
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    const Tensor x = Tensor::copy_of(random_tensor({1, 2, 70, 256}, 1), dtype);
+    const std::size_t used = stack_used_by(std::size_t{1} << 20, [&] {
+      attention(x, x, x, {.causal = Causal::top_left});
+      decode(x.view().slice(2, 0, 1), x, x);
+      inspect(x, x, {.top_k = 3, .entropy = true});
+    });
+    EXPECT_LT(used, kStackOfCalls) << name_of(dtype) << " of 256 dimensions";
+  }
 }
 
 // ---- Many threads --------------------------------------------------------------------------------------------
