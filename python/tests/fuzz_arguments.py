@@ -248,7 +248,8 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     first = arguments[1] if len(arguments) > 1 else "0" if counts_calls else str(random.SystemRandom().randrange(10**9))
-    with tempfile.NamedTemporaryFile() as log:
+    # A wrong call may write a page under a name that stood for something else: the calls run in a folder of their own.
+    with tempfile.NamedTemporaryFile() as log, tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable,
             os.path.abspath(__file__),
@@ -258,7 +259,7 @@ def main() -> int:
             log.name,
         ]
         command.append(arguments[0] if counts_calls else "0")
-        child = subprocess.run(command, capture_output=True)
+        child = subprocess.run(command, capture_output=True, cwd=folder)
         said = log.read().decode(errors="replace").strip()
     if child.returncode == 0:
         print(f"python: {child.stdout.decode().strip()}, no finding")
