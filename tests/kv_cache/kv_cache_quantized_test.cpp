@@ -169,17 +169,24 @@ TEST_P(QuantizedKvCacheOfEachIsa, AttentionHasTheBitsOfTheDequantizedNumbers) {
   }
 }
 
-/// Compares o with attention in f64 over the numbers of the cache.
-void expect_exact(const Tensor& o, const Tensor& lse, const Tensor& q, const KvCache& cache,
-                  const AttentionOptions& rest) {
-  const AttentionOptions options = over_numbers(cache, rest);
+/// Compares attention() and decode() with attention in f64 over the numbers of the cache.
+void expect_exact(const Tensor& q, const KvCache& cache, const AttentionOptions& rest) {
+  const AttentionOptions of_numbers = over_numbers(cache, rest);
   const Tensor k = cache.dequantize_k(), v = cache.dequantize_v();
-  const reference::AttentionResult exact = reference::attention(q, k, v, options);
-  const reference::AttentionResult naive = reference::naive_attention(q, k, v, options, exact, {.o = o.dtype()});
-  const Comparison of_o = compare(o, {exact.o, naive.o, exact.bound, o.dtype()});
-  EXPECT_TRUE(of_o.holds) << to_string(of_o);
-  const Comparison of_lse = compare(lse, {exact.lse, naive.lse});
-  EXPECT_TRUE(of_lse.holds) << to_string(of_lse);
+  const reference::AttentionResult exact = reference::attention(q, k, v, of_numbers);
+  const reference::AttentionResult naive =
+      reference::naive_attention(q, k, v, of_numbers, exact, {.o = q.dtype()});
+  Tensor lse(DType::f32, {1, kHeads, q.shape()[2]});
+  AttentionOptions options = rest;
+  options.lse = lse;
+  for (const bool decodes : {false, true}) {
+    SCOPED_TRACE(decodes ? "decode()" : "attention()");
+    const Tensor o = decodes ? decode(q, cache, options) : attention(q, cache, options);
+    const Comparison of_o = compare(o, {exact.o, naive.o, exact.bound, o.dtype()});
+    EXPECT_TRUE(of_o.holds) << to_string(of_o);
+    const Comparison of_lse = compare(lse, {exact.lse, naive.lse});
+    EXPECT_TRUE(of_lse.holds) << to_string(of_lse);
+  }
 }
 
 TEST_P(QuantizedKvCacheOfEachIsa, AgreesWithF64OverTheStoredNumbers) {
@@ -197,11 +204,7 @@ TEST_P(QuantizedKvCacheOfEachIsa, AgreesWithF64OverTheStoredNumbers) {
         cache.truncate(0, 250);
         cache.set_start(0, 3);
         const Tensor q = random_tensor({1, kHeads, 5, kDim}, 3, dtype);
-        Tensor lse(DType::f32, {1, kHeads, 5});
-        AttentionOptions options = all[n];
-        options.lse = lse;
-        expect_exact(attention(q, cache, options), lse, q, cache, options);
-        expect_exact(decode(q, cache, options), lse, q, cache, options);
+        expect_exact(q, cache, all[n]);
       }
     }
   }
@@ -291,10 +294,7 @@ TEST_P(QuantizedKvCacheOfEachIsa, TakesHugeAndTinyValues) {
       for (float& x : v.values<float>()) x *= factor;
       const KvCache cache = filled(options_of(format), keys(260), v, 260);
       const Tensor q = random_tensor({1, kHeads, 2, kDim}, 3, dtype);
-      Tensor lse(DType::f32, {1, kHeads, 2});
-      AttentionOptions options{.lse = lse};
-      expect_exact(attention(q, cache, options), lse, q, cache, options);
-      expect_exact(decode(q, cache, options), lse, q, cache, options);
+      expect_exact(q, cache, {});
     }
 }
 
