@@ -239,6 +239,32 @@ TensorView checked_head_numbers(const TensorView& view, const char* name, std::s
   return broadcast(view, shape, "reference::attention", name);
 }
 
+/// The Hadamard transform of each row, as hadamard() but in f64: sums and differences of pairs of elements, of
+/// pairs of those, and so on, in each block.
+Tensor exact_hadamard(const TensorView& x) {
+  Tensor result = Tensor::copy_of(x, DType::f64);
+  const std::span<double> numbers = result.values<double>();
+  const auto dim = static_cast<std::size_t>(x.shape[x.rank - 1U]), block = dim & (~dim + 1);
+  for (std::size_t step = 1; step < block; step *= 2)
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      if ((i % dim & step) == 0) {
+        const double first = numbers[i], second = numbers[i + step];
+        numbers[i] = first + second;
+        numbers[i + step] = first - second;
+      }
+  for (double& number : numbers) number /= std::sqrt(static_cast<double>(block));
+  return result;
+}
+
+/// The numbers that a view of k or v stands for, transformed in f64 or f32; nullptr: its own.
+std::shared_ptr<const Tensor> numbers_of(const TensorView& view, const TensorView& scale,
+                                         const TensorView& multipliers, bool rotated, DType transforms) {
+  std::shared_ptr<const Tensor> numbers = dequantized(view, scale, multipliers);
+  if (!rotated) return numbers;
+  const TensorView stored = numbers ? numbers->view() : view;
+  return std::make_shared<const Tensor>(transforms == DType::f64 ? exact_hadamard(stored) : hadamard(stored));
+}
+
 }  // namespace
 
 TensorView broadcast(const TensorView& view, std::span<const std::int64_t> shape, const char* function,
@@ -279,15 +305,12 @@ Tensor keys_of(const Arguments& a, const TensorView& view, std::int64_t batch, s
 }
 
 std::shared_ptr<const Tensor> dequantized(const TensorView& view, const TensorView& scale,
-                                          const TensorView& multipliers, bool rotated) {
-  const bool has_scales = is_quantized(view.dtype);
-  if (!has_scales && !rotated) return nullptr;
-  Tensor numbers = has_scales ? dequantize(view, scale, multipliers) : Tensor::copy_of(view);
-  return std::make_shared<const Tensor>(rotated ? hadamard(numbers) : std::move(numbers));
+                                          const TensorView& multipliers) {
+  return is_quantized(view.dtype) ? std::make_shared<const Tensor>(dequantize(view, scale, multipliers)) : nullptr;
 }
 
 Arguments checked_arguments(const TensorView& q, const TensorView& k, const TensorView& v,
-                            const AttentionOptions& options) {
+                            const AttentionOptions& options, DType transforms) {
   for (const TensorView* view : {&q, &k, &v})
     for (const std::int64_t length : view->dims())
       if (length > kMaxLength) refuse_argument("no dimension of q, k and v may be longer than 2^40");
@@ -314,10 +337,10 @@ Arguments checked_arguments(const TensorView& q, const TensorView& k, const Tens
   } else {
     find_entries(options, a);
   }
-  a.dequantized = {dequantized(a.k, options.k_scale, options.k_multipliers, options.k_rotated),
-                   dequantized(a.v, options.v_scale, options.v_multipliers, options.v_rotated)};
-  if (a.dequantized[0]) a.k = *a.dequantized[0];
-  if (a.dequantized[1]) a.v = *a.dequantized[1];
+  a.numbers = {numbers_of(a.k, options.k_scale, options.k_multipliers, options.k_rotated, transforms),
+               numbers_of(a.v, options.v_scale, options.v_multipliers, options.v_rotated, transforms)};
+  if (a.numbers[0]) a.k = *a.numbers[0];
+  if (a.numbers[1]) a.v = *a.numbers[1];
   find_lengths(options, a);
   find_positions(options, a);
   find_readable_keys(options, a);

@@ -30,7 +30,7 @@ struct Arguments {
   TensorView v;  // as k, with head_dim_v
 
   /// The numbers of k and v where these are quantized or transformed.
-  std::array<std::shared_ptr<const Tensor>, 2> dequantized;
+  std::array<std::shared_ptr<const Tensor>, 2> numbers;
 
   std::int64_t batch, num_heads, num_kv_heads;
   std::int64_t seqlen_q, seqlen_k;  // of the longest sequence
@@ -56,16 +56,17 @@ struct Arguments {
 };
 
 /// Throws std::invalid_argument, "[reference::attention] ...", for everything that attention() rejects except the
-/// element types of q, k and v, which may be any.
+/// element types of q, k and v, which may be any. `transforms` is the type in which k and v are transformed: f64,
+/// or f32 as naive code does it.
 Arguments checked_arguments(const TensorView& q, const TensorView& k, const TensorView& v,
-                            const AttentionOptions& options);
+                            const AttentionOptions& options, DType transforms = DType::f64);
 
 /// The keys of a sequence that may be read, or their values: f64 [end_key - begin_key, dim]. `view` is a.k or a.v.
 Tensor keys_of(const Arguments& a, const TensorView& view, std::int64_t batch, std::int64_t kv_head);
 
-/// The numbers that a view of k or v [entries, heads, rows, dim] stands for; nullptr: its own.
+/// The numbers that a quantized view of k or v [entries, heads, rows, dim] stands for; nullptr for other types.
 std::shared_ptr<const Tensor> dequantized(const TensorView& view, const TensorView& scale,
-                                          const TensorView& multipliers, bool rotated);
+                                          const TensorView& multipliers);
 
 /// The view expanded to `shape`: dimensions of length 1, and missing ones on the left, get stride 0. Throws
 /// std::invalid_argument with `function` and `name` if that is impossible.

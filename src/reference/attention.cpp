@@ -9,6 +9,7 @@
 
 #include "reference/arguments.h"
 #include "reference/row.h"
+#include "saccade/quantize.h"
 #include "saccade/reference.h"
 
 namespace saccade::reference {
@@ -118,6 +119,15 @@ AttentionResult naive_rows(const Arguments& a, const AttentionOptions& options, 
   return worst;
 }
 
+/// The same of whole results.
+void take_farther(AttentionResult& worst, const AttentionResult& other, const AttentionResult& exact) {
+  using Result = Tensor AttentionResult::*;
+  for (const Result result :
+       {&AttentionResult::o, &AttentionResult::lse, &AttentionResult::weights, &AttentionResult::scores})
+    take_farther<double>((worst.*result).values<double>(), (other.*result).values<double>(),
+                         (exact.*result).values<double>());
+}
+
 /// The results of all rows in the shapes that attention() writes.
 AttentionResult in_shape_of(const TensorView& q, const Arguments& a, const AttentionOptions& options,
                             AttentionResult result) {
@@ -187,14 +197,23 @@ DType NaiveRounding::coarsest() const {
 AttentionResult naive_attention(const TensorView& q, const TensorView& k, const TensorView& v,
                                 const AttentionOptions& options, const AttentionResult& exact,
                                 const NaiveRounding& rounding) {
-  const Arguments a = checked_arguments(q, k, v, options);
+  const Arguments a = checked_arguments(q, k, v, options, DType::f32);
   check_rows(rounding.rows, a);
   const bool is_all = rounding.rows.empty();
   const std::vector<RowIndex> all = is_all ? all_rows(a) : std::vector<RowIndex>();
   const std::span<const RowIndex> rows = is_all ? all : rounding.rows;
   const AttentionResult wanted = is_all ? as_rows(exact, a, options) : exact;
-  AttentionResult worst = is_any_f64(q, k, v) ? naive_rows<double>(a, options, rows, wanted, rounding)
-                                              : naive_rows<float>(a, options, rows, wanted, rounding);
+  const auto computed = [&](const Arguments& arguments, const AttentionOptions& with) {
+    return is_any_f64(q, k, v) ? naive_rows<double>(arguments, with, rows, wanted, rounding)
+                               : naive_rows<float>(arguments, with, rows, wanted, rounding);
+  };
+  AttentionResult worst = computed(a, options);
+  if (options.k_rotated) {  // some code transforms the keys back, other code the queries
+    const Tensor transformed = hadamard(q);
+    AttentionOptions plain = options;
+    plain.k_rotated = false;
+    take_farther(worst, computed(checked_arguments(transformed, k, v, plain, DType::f32), plain), wanted);
+  }
   return is_all ? in_shape_of(q, a, options, std::move(worst)) : std::move(worst);
 }
 

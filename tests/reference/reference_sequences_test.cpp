@@ -312,6 +312,28 @@ TEST(Precision, OfF64InputsIsMoreThanF64WhereTheMachineHasMore) {
   EXPECT_EQ(reference::attention(q, k, k, {.scale = 1.0}, DType::f64).scores.at<double>(0, 0), 0);
 }
 
+TEST(Precision, OfTransformsIsF64AndOfNaiveCodeF32) {
+  const float tiny = 0x1p-30F;
+  const Tensor q = Tensor::of<float>({{1, 0, 0, 0}}), k = Tensor::of<float>({{1, tiny, 0, 0}});
+  const AttentionOptions options{.scale = 1.0, .k_rotated = true, .v_rotated = true};
+  const AttentionResult exact = reference::attention(q, k, k, options);
+  EXPECT_EQ(exact.scores.at<double>(0, 0), (1.0 + tiny) / 2);
+  EXPECT_THAT(exact.o.values<double>(),
+              ElementsAre((1.0 + tiny) / 2, (1.0 - tiny) / 2, (1.0 + tiny) / 2, (1.0 - tiny) / 2));
+  const AttentionResult naive = reference::naive_attention(q, k, k, options, exact);
+  EXPECT_EQ(naive.scores.at<double>(0, 0), 0.5);
+  EXPECT_THAT(naive.o.values<double>(), Each(0.5));
+}
+
+// The products of the transformed query cancel, those of the key that is transformed back do not.
+TEST(Precision, NaiveCodeTransformsKeysOrQueries) {
+  const Tensor q = Tensor::of<float>({{1, 0x1p-30F}}), k = Tensor::of<float>({{1, -1}});
+  const AttentionOptions options{.scale = 1.0, .k_rotated = true};
+  const AttentionResult exact = reference::attention(q, k, k, options);
+  EXPECT_NEAR(exact.scores.at<double>(0, 0), std::sqrt(2.0) * 0x1p-30, 1e-24);
+  EXPECT_EQ(reference::naive_attention(q, k, k, options, exact).scores.at<double>(0, 0), 0);
+}
+
 TEST(Precision, NaiveCodeRoundsWhereItIsTold) {
   const Tensor q = random({5, 8}, 1), k = random({6, 8}, 2), v = random({6, 4}, 3);
   const AttentionResult exact = reference::attention(q, k, v);

@@ -78,7 +78,7 @@ std::shared_ptr<const Tensor> dequantized_by(const TensorView& view, const KvSca
   static constexpr float kOne = 1;  // the scales of channels are not the call's
   const TensorView one(&kOne, DType::f32, std::array<std::int64_t, 1>{1});
   return dequantized(view, of.scales.data ? plane(of.scales, 1) : one,
-                     plane(of.multipliers, quantized_groups(view.shape[3])), false);
+                     plane(of.multipliers, quantized_groups(view.shape[3])));
 }
 
 Arguments arguments_of(const AttentionParams& p) {
@@ -102,9 +102,9 @@ Arguments arguments_of(const AttentionParams& p) {
   a.k = view_of(p.k, entries, p.num_kv_heads, keys, p.head_dim);
   a.v = view_of(p.v, entries, p.num_kv_heads, keys, p.head_dim_v);
   if (a.is_paged) read_pages(p, a);
-  a.dequantized = {dequantized_by(a.k, p.k_scales), dequantized_by(a.v, p.v_scales)};
-  if (a.dequantized[0]) a.k = *a.dequantized[0];
-  if (a.dequantized[1]) a.v = *a.dequantized[1];
+  a.numbers = {dequantized_by(a.k, p.k_scales), dequantized_by(a.v, p.v_scales)};
+  if (a.numbers[0]) a.k = *a.numbers[0];
+  if (a.numbers[1]) a.v = *a.numbers[1];
   a.mask = view_of(p.mask, {p.batch, p.num_heads, p.seqlen_q, p.seqlen_k});
   const auto blocks = [](std::int64_t n, std::int64_t size) { return n / size + (n % size != 0); };
   a.block_mask = view_of(p.block_mask, {p.batch, p.num_heads, blocks(p.origin.row + p.seqlen_q, p.block_mask_q),
