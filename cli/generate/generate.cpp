@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 #include <saccade/sampling.h>
 
-#include <cstdio>
 #include <map>
 #include <memory>
 
 #include "cli/commands.h"
 #include "cli/common/common.h"
 #include "cli/models/model_file.h"
+#include "cli/output/terminal.h"
 #include "pretrained.h"
 
 namespace saccade::cli {
@@ -21,11 +21,6 @@ struct GenerateArguments {
   std::optional<std::int64_t> count, top_k, seed;
   std::optional<double> temperature, top_p;
 };
-
-void print(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw std::runtime_error("standard output could not be written");
-}
 
 /// The element type of a cache, by saccade's name or by that of Python.
 DType dtype_named(const char* option, const std::string& name) {
@@ -67,10 +62,12 @@ ExitCode generate(const GenerateArguments& arguments) {
                         .seed = static_cast<std::uint64_t>(arguments.seed.value_or(0))});
   const std::int64_t count = arguments.count.value_or(200);
   [[maybe_unused]] const KvCacheFormat format = format_of(arguments);
+  TextWriter text;
   if (is_hugging_face_folder(arguments.model)) {
 #ifdef SACCADE_HAS_TOKENIZER
-    generate_pretrained({arguments.model, prompt, arguments.audio, format}, count, sampler, print);
-    print("\n");
+    generate_pretrained({arguments.model, prompt, arguments.audio, format}, count, sampler,
+                        [&](const std::string& piece) { text.add(piece); });
+    text.end();
     return kGood;
 #else
     refuse("this saccade was built without saccade::tokenizer, which models of Hugging Face folders need");
@@ -81,12 +78,12 @@ ExitCode generate(const GenerateArguments& arguments) {
   if (arguments.audio) refuse("--audio is for models of speech in Hugging Face folders");
   const SavedModel saved = load_model(arguments.model);
   std::vector<std::int64_t> tokens = saved.tokens_of(prompt, "--prompt");
-  for (const std::int64_t token : tokens) print(saved.text_of(token));
+  for (const std::int64_t token : tokens) text.add(saved.text_of(token));
   for (std::int64_t i = 0; i < count; ++i) {
     tokens.push_back(sampler.next(saved.model->next_logits(tokens).values<float>()));
-    print(saved.text_of(tokens.back()));
+    text.add(saved.text_of(tokens.back()));
   }
-  print("\n");
+  text.end();
   return kGood;
 }
 
@@ -123,7 +120,8 @@ void add_generate(Command app, Action& action) {
   command.add_flag_callback(
       "--no-kv-cache-rotate", [arguments] { arguments->rotate = false; }, "Do not, whatever their types");
   command.footer(
-      "Prompt and continuation go to standard output as the model makes them.\n\n"
+      "Prompt and continuation go to standard output as the model makes them; on a terminal, control characters\n"
+      "other than line ends and tabs are shown as '?'.\n\n"
       "A folder with config.json, model.safetensors and tokenizer.json is read as Hugging Face's: GPT-2, "
       "GPT-NeoX,\n"
       "Llama, Mistral, Qwen, Gemma; T5, which answers the prompt; Whisper, which writes down English speech. It\n"

@@ -1,4 +1,5 @@
-// The colors and width of standard output, decided once from the terminal and the environment.
+// Standard output as a terminal: colors and width, decided once from it and the environment, and text that is safe
+// on it.
 #pragma once
 
 #include <saccade/heatmap.h>
@@ -30,5 +31,22 @@ struct Terminal {
 /// Text from a file or an argument made safe to show: control characters, which could control a terminal, and
 /// bytes that are not UTF-8 become '?'.
 std::string visible(std::string_view text);
+
+/// Writes a text to standard output piece by piece: on a terminal as visible() shows it, except for line ends and
+/// tabs, and elsewhere as it is.
+class TextWriter {
+ public:
+  TextWriter();
+
+  /// Writes a piece; on a terminal, the bytes of a last character that is not whole wait for the next piece.
+  /// Throws std::runtime_error if that fails, as end() does.
+  void add(std::string_view piece);
+  /// Writes what waits, and ends the line.
+  void end();
+
+ private:
+  bool is_terminal_;
+  std::string cut_off_;
+};
 
 }  // namespace saccade::cli

@@ -175,6 +175,22 @@ TEST_F(TrainCommand, LearnsABytewiseText) {
   EXPECT_THAT(read("heads.svg"), AllOf(HasSubstr("layer 0, head 1"), HasSubstr(">q<")));
 }
 
+#ifndef _WIN32
+TEST_F(TrainCommand, GenerationShowsATerminalNoControlCharacter) {
+  write("text.txt", std::string(400, 'a'));
+  ASSERT_EQ(run(tiny({"--text", "text.txt"}, {"-o", "run"})).exit_code, 0);
+  // ESC, a tab, a whole character, a C1 control, a mark that turns the direction, a byte that is no UTF-8, and the
+  // first byte of a character.
+  const std::string prompt =
+      "\x1b[31mr\t\xc3\xa9\xc2\x9b"
+      "2\xe2\x80\xae\xff\nend\xe2";
+  const Outcome shown = run_on_terminal({"generate", "-m", "run", "-p", prompt, "-n", "0"});
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_EQ(shown.out, "?[31mr\t\xc3\xa9??2????\r\nend?\r\n");
+  EXPECT_EQ(run({"generate", "-m", "run", "-p", prompt, "-n", "0"}).out, prompt + "\n");
+}
+#endif
+
 TEST_F(TrainCommand, GenerationFollowsFromItsSeed) {
   ASSERT_EQ(run(tiny_induction({"-o", "run"})).exit_code, 0);
   const auto generated = [&](const std::string& seed, std::vector<std::string> more = {}) {

@@ -66,6 +66,17 @@ class CommandTest : public ::testing::Test {
     return {code, contents_of(said_ / "out"), contents_of(said_ / "err")};
   }
 
+#ifndef _WIN32
+  /// The same with a terminal as standard output.
+  Outcome run_on_terminal(const std::vector<std::string>& arguments) {
+    std::ofstream(said_ / "in", std::ios::binary);
+    const PseudoTerminal terminal;
+    const int code =
+        exit_code_of({SACCADE_COMMAND, arguments, {}, folder_, said_ / "in", terminal.path(), said_ / "err"});
+    return {code, terminal.text(), contents_of(said_ / "err")};
+  }
+#endif
+
   /// Every file of the folder with its contents.
   std::map<std::string, std::string> files() const {
     std::map<std::string, std::string> found;

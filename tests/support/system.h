@@ -43,6 +43,25 @@ struct Process {
 /// Runs a program. Returns its exit code; -1 if it did not exit normally.
 int exit_code_of(const Process& process);
 
+#ifndef _WIN32
+/// A terminal whose screen is this process: Process::out may be its path().
+class PseudoTerminal {
+ public:
+  /// Throws std::runtime_error if the system has none left.
+  PseudoTerminal();
+  ~PseudoTerminal();
+  PseudoTerminal(const PseudoTerminal&) = delete;
+  PseudoTerminal& operator=(const PseudoTerminal&) = delete;
+
+  std::string path() const;
+  /// What ended programs have written to it, at most 4 kB: line ends are "\r\n".
+  std::string text() const;
+
+ private:
+  int screen_;
+};
+#endif
+
 /// Runs a command line of the system's shell. Returns what it writes to standard output; throws std::runtime_error
 /// if its exit code is not 0.
 std::string output_of(const std::string& command_line);

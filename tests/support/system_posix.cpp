@@ -1,10 +1,13 @@
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <new>
 #include <stdexcept>
@@ -57,6 +60,23 @@ int exit_code_of(const Process& process) {
           quoted(process.err.string());
   const int status = std::system(line.c_str());
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+PseudoTerminal::PseudoTerminal() : screen_(::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK)) {
+  if (screen_ < 0 || ::grantpt(screen_) != 0 || ::unlockpt(screen_) != 0)
+    throw std::runtime_error("there is no terminal: " + std::string(std::strerror(errno)));
+}
+
+PseudoTerminal::~PseudoTerminal() { ::close(screen_); }
+
+std::string PseudoTerminal::path() const { return ::ptsname(screen_); }
+
+std::string PseudoTerminal::text() const {
+  std::string text;
+  std::array<char, 4096> chunk;
+  for (ssize_t got = 0; (got = ::read(screen_, chunk.data(), chunk.size())) > 0;)
+    text.append(chunk.data(), static_cast<std::size_t>(got));
+  return text;
 }
 
 std::string output_of(const std::string& command_line) {
