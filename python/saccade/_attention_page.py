@@ -13,6 +13,7 @@ import numpy as np
 from . import _core
 from ._arguments import flag, shown
 from ._arrays import as_array, is_torch
+from ._files import file_name, write_file
 from ._image import pixels_of, png_of
 
 NOTEBOOK_SIZE = 4_000_000
@@ -142,14 +143,9 @@ class Page:
         """Writes the file.
 
         :param path: its name, "page.html" for example; a file of that name is replaced.
-        :raises OSError: if it cannot be written.
+        :raises OSError: if it cannot be written; then an old file of that name is as it was.
         """
-        try:
-            name = os.fsdecode(path)
-        except TypeError:  # a number would be a file that is open
-            raise ValueError(f"path: expected a file name, got {type(path).__name__}") from None
-        with open(name, "w", encoding="utf-8", newline="\n") as file:
-            file.write(self.html())
+        write_file(file_name(path), self.html().encode())
 
     def frame(self, *, height: int = 720, max_size: int = NOTEBOOK_SIZE) -> str:
         """The page as an element of another page: what notebooks display, with other numbers if need be.

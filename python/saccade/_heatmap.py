@@ -15,6 +15,7 @@ import numpy as np
 from . import _core
 from ._arguments import shown
 from ._arrays import as_array, is_torch
+from ._files import file_name, write_file
 from ._sdpa import renamed
 
 _PAGE = """<!DOCTYPE html>
@@ -85,22 +86,19 @@ class Picture:
         :param path: the file's name; a file of that name is replaced.
         :param zoom: pixels of a PNG for each unit of the SVG document.
         :raises ValueError: for another extension.
+        :raises OSError: if it cannot be written; then an old file of that name is as it was.
         """
-        try:
-            name = os.fsdecode(path)
-        except TypeError:
-            raise ValueError(f"path: expected a file name, got {type(path).__name__}") from None
+        name = file_name(path)
         ending = os.path.splitext(name)[1].lower()
-        if ending == ".svg":
+        if ending == b".svg":
             content = self.svg.encode()
-        elif ending == ".html":
+        elif ending == b".html":
             content = self.html().encode()
-        elif ending == ".png":
+        elif ending == b".png":
             content = self.png(zoom)
         else:
-            raise ValueError(f"path: expected a name that ends in .svg, .png or .html, got {name!r}")
-        with open(name, "wb") as file:
-            file.write(content)
+            raise ValueError(f"path: expected a name that ends in .svg, .png or .html, got {os.fsdecode(name)!r}")
+        write_file(name, content)
 
 
 def heatmap(

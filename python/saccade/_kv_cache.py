@@ -12,6 +12,7 @@ from . import _core
 from ._arguments import flag, shown
 from ._arrays import as_array, empty, is_torch, returned
 from ._attention import _attend
+from ._files import file_name
 from ._options import CAUSAL_CHOICES, AttentionOptions, current_layout, require_known, takes, warn_deprecated
 from ._sdpa import renamed
 
@@ -288,7 +289,7 @@ class KvCache:
         :raises RuntimeError: for a file that cannot be written, and if this build lacks what writes files.
         """
         _require_files()
-        self._core.save(_file_name(path))
+        self._core.save(file_name(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -300,7 +301,7 @@ class KvCache:
         """
         _require_files()
         cache = cls.__new__(cls)
-        cache._core = _core.KvCache.load(_file_name(path))
+        cache._core = _core.KvCache.load(file_name(path))
         cache._head_dim_v = cache._core.head_dim_v()
         cache._like = None
         return cache
@@ -332,15 +333,6 @@ def is_quantized(dtype: Any) -> bool:
 def _require_files() -> None:
     if not hasattr(_core.KvCache, "load"):
         raise RuntimeError("this saccade was built without files of caches, which need zlib and nlohmann-json")
-
-
-def _file_name(path: Any) -> bytes:
-    try:
-        return os.fsencode(path)
-    except TypeError:
-        raise ValueError(f"path: expected a file name, got {type(path).__name__}") from None
-    except UnicodeEncodeError:
-        raise ValueError(f"path: expected a file name, got {ascii(path)}, which no file can have") from None
 
 
 def _is_causal(causal: Any) -> bool:
