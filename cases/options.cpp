@@ -1,13 +1,13 @@
 #include "cases/options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <sstream>
 #include <type_traits>
 
 #include "cases/scattered_tensor.h"
+#include "cases/text_numbers.h"
 
 namespace saccade::cases {
 namespace {
@@ -63,15 +63,6 @@ std::string text_of(const T& value) {
   }
 }
 
-template <class T>
-std::optional<T> parse(std::string_view text) {
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  if (!std::isfinite(static_cast<double>(number))) return std::nullopt;
-  return number;
-}
-
 std::string number_in(const OptionRange& range) {
   if (range.exclusive_maximum == 1.0) return "a probability below 1";
   return range.minimum == 0.0 ? "0 or a positive number" : "a number";
@@ -111,8 +102,12 @@ std::string set_value(const AttentionOption& option, std::string_view text, T& v
     }
     return {};
   } else {
-    using Number = std::conditional_t<std::is_integral_v<T>, std::int64_t, T>;
-    const auto number = parse<Number>(text);
+    const auto number = [&] {
+      if constexpr (std::is_integral_v<T>)
+        return whole_number(text);
+      else
+        return finite_number(text);
+    }();
     const bool fits = number && static_cast<double>(*number) >= option.range.minimum &&
                       static_cast<double>(*number) < option.range.exclusive_maximum;
     if (!fits) return std::is_integral_v<T> ? integer_in(option.range) : number_in(option.range);
@@ -128,8 +123,8 @@ std::string_view member_name(const AttentionOption& option) {
 
 std::string set_pair(const OptionPair& pair, std::string_view text, AttentionOptions& options) {
   const std::size_t middle = std::min(text.find(pair.separator), text.size());
-  const auto first = parse<std::int64_t>(text.substr(0, middle));
-  const auto second = parse<std::int64_t>(text.substr(std::min(middle + 1, text.size())));
+  const auto first = whole_number(text.substr(0, middle));
+  const auto second = whole_number(text.substr(std::min(middle + 1, text.size())));
   if (!first || !second || *first < pair.minimum || *second < pair.minimum)
     return "two whole numbers from " + std::to_string(pair.minimum) + " on with " + pair.separator +
            " between them";

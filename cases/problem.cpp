@@ -1,13 +1,13 @@
 #include "cases/problem.h"
 
 #include <algorithm>
-#include <charconv>
 #include <istream>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
 
 #include "cases/options.h"
+#include "cases/text_numbers.h"
 
 namespace saccade::cases {
 namespace {
@@ -25,12 +25,10 @@ struct Word {
   }
 
   std::int64_t integer(std::int64_t least) const {
-    std::int64_t number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    const bool is_number = error == std::errc{} && end == value.data() + value.size();
-    if (!is_number || number < least || number > kMaxLength)
+    const std::optional<std::int64_t> number = whole_number(value);
+    if (!number || *number < least || *number > kMaxLength)
       refuse("a whole number from " + std::to_string(least) + " on");
-    return number;
+    return *number;
   }
 
   /// What the value means among `names`.

@@ -1,13 +1,13 @@
 #include "cases/simplification.h"
 
 #include <algorithm>
-#include <charconv>
 #include <sstream>
 #include <stdexcept>
 
 #include <saccade/attention_options.h>
 
 #include "cases/options.h"
+#include "cases/text_numbers.h"
 
 namespace saccade::cases {
 namespace {
@@ -18,11 +18,9 @@ namespace {
 
 template <class T>
 T number_of(const std::string& word, std::string_view text, T least) {
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size() || number < least)
-    refuse_word(word, "a whole number from " + std::to_string(least) + " on");
-  return number;
+  const std::optional<T> number = whole_number<T>(text);
+  if (!number || *number < least) refuse_word(word, "a whole number from " + std::to_string(least) + " on");
+  return *number;
 }
 
 std::vector<std::string> names_in(const std::string& word, const std::string& text) {

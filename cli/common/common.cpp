@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
 
+#include "cases/text_numbers.h"
 #include "cli/output/terminal.h"
 #include "writable.h"
 
@@ -27,15 +27,6 @@ Option add_parsed(Command app, const std::string& name, std::optional<T>& value,
     if (!value) refuse("{}: expected {}, got '{}'", last, wanted, argument);
   };
   return app.add_option(name, read, help);
-}
-
-template <class T>
-std::optional<T> parse_all(std::string_view text) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{} || stop != end) return std::nullopt;
-  return value;
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -94,12 +85,9 @@ void note(std::string_view command, std::string_view text) {
   std::fputs(fmt::format("saccade {}: {}\n", command, text).c_str(), stderr);
 }
 
-std::optional<std::int64_t> parse_integer(std::string_view text) { return parse_all<std::int64_t>(text); }
+std::optional<std::int64_t> parse_integer(std::string_view text) { return cases::whole_number(text); }
 
-std::optional<double> parse_number(std::string_view text) {
-  const std::optional<double> value = parse_all<double>(text);
-  return value && std::isfinite(*value) ? value : std::nullopt;
-}
+std::optional<double> parse_number(std::string_view text) { return cases::finite_number(text); }
 
 Option add_number(Command app, const std::string& name, std::optional<double>& value, const std::string& help) {
   return add_parsed(app, name, value, help, "a number", parse_number).type_name("X");

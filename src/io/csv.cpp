@@ -1,12 +1,12 @@
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "io/elements.h"
 #include "io/file.h"
+#include "io/system/c_locale.h"
 #include "io/token_embeddings.h"
 
 namespace saccade {
@@ -88,12 +88,12 @@ std::optional<double> number_in(std::string_view cell) {
   const std::size_t begin = cell.find_first_not_of(" \t");
   if (begin == std::string_view::npos) return std::nullopt;
   cell = cell.substr(begin, cell.find_last_not_of(" \t") + 1 - begin);
-  if (cell.size() > 1 && cell[0] == '+' && cell[1] != '-') cell.remove_prefix(1);
-  double number = 0.0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
-  if (end != cell.data() + cell.size() || error == std::errc::invalid_argument) return std::nullopt;
-  if (error == std::errc::result_out_of_range) return HUGE_VAL;
-  return number;
+  if (cell.find_first_of("xX(\n\v\f\r") != std::string_view::npos)
+    return std::nullopt;  // as 0x1p3 and nan(1) have
+  const std::string text(cell);
+  char* end = nullptr;
+  const double number = strtod_in_c_locale(text.c_str(), &end);
+  return end == text.c_str() + text.size() ? std::optional(number) : std::nullopt;
 }
 
 bool names_tokens(std::string_view header_cell) {

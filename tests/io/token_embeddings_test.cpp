@@ -133,6 +133,11 @@ TEST(Csv, RecognisesHeadersAndTokens) {
   expect_same(parse_csv("x\n1\n2").inputs, Tensor::of<float>({{1}, {2}}));
 }
 
+TEST(Csv, ReadsNumbersOfAnySize) {
+  expect_same(parse_csv("1e-400,-1e-400,1e-45\n0.000000000000000000000000000000000000000000001e45,+.5,5.").inputs,
+              Tensor::of<float>({{0, -0.0F, 1e-45F}, {1, .5F, 5}}));
+}
+
 TEST(Csv, RefusesDamagedTables) {
   expect_refused(kReadCsv, {
                                {"", "is empty"},
@@ -157,6 +162,8 @@ TEST(Csv, RefusesDamagedTables) {
                                {"0,1\n2,-inf\n", "'-inf' is out of the range of f32"},
                                {"0,1\n2,1e39\n", "'1e39' is out of the range of f32"},
                                {"0,1\n2,1e999\n", "'1e999' is out of the range of f32"},
+                               {"0,1\n2,-1e999\n", "'-1e999' is out of the range of f32"},
+                               {"0,1\n2,\"\n3\"\n", "is not a number"},
                                {"0,1\nb,2\n", "is a number in line 1 and text in line 2; if it holds the tokens"},
                                {"x,y\na,1\n\n2,3\n", "is a number in line 4 and text in line 2"},
                                {"0;1\n2;3\n", "has tokens but no numbers"},
