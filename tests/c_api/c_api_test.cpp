@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "cases/gradient_case.h"
 #include "cases/random_case.h"
@@ -21,7 +23,10 @@
 namespace saccade::test {
 namespace {
 
+using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 /// A score modifier of C++, called by C.
 struct Forwarded {
@@ -331,6 +336,38 @@ TEST(CApi, OutlivesAHookThatThrows) {
   EXPECT_EQ(saccade_attention(views(x), views(x), views(x), views(o), nullptr), SACCADE_FAILED);
   EXPECT_STREQ(saccade_last_error(), "tired");
   expect_ok(saccade_set_progress_hook(nullptr, nullptr));
+}
+
+TEST(CApi, RunsOnTheThreadsOfItsHost) {
+  const Tensor x = random_tensor({4, 300, 64}, 1);
+  const Tensor wanted = attention(x, x, x);
+  Tensor o(DType::f32, {4, 300, 64});
+  CViews views;
+  COptions options;
+  options.set("num_threads", std::int64_t{3});
+  std::vector<std::int32_t> calls;  // the tasks of each
+  expect_ok(saccade_set_parallel_for(
+      [](void* context, std::int32_t tasks, saccade_task task, void* task_context) {
+        static_cast<std::vector<std::int32_t>*>(context)->push_back(tasks);
+        std::vector<std::thread> threads;
+        for (std::int32_t i = 0; i < tasks; ++i) threads.emplace_back([=] { task(task_context, i); });
+        for (std::thread& thread : threads) thread.join();
+      },
+      &calls));
+  expect_ok(saccade_attention(views(x), views(x), views(x), views(o), options));
+  EXPECT_TRUE(same_bits(o, wanted));
+  EXPECT_THAT(calls, Not(IsEmpty()));
+  EXPECT_THAT(calls, Each(3));
+  expect_ok(saccade_set_parallel_for(
+      [](void*, std::int32_t, saccade_task task, void* task_context) { task(task_context, 0); }, nullptr));
+  EXPECT_EQ(saccade_attention(views(x), views(x), views(x), views(o), options), SACCADE_FAILED);
+  EXPECT_THAT(saccade_last_error(),
+              HasSubstr("must run each of its 3 tasks once before it returns, but it ran 1"));
+  expect_ok(saccade_set_parallel_for(nullptr, nullptr));
+  const std::size_t before = calls.size();
+  expect_ok(saccade_attention(views(x), views(x), views(x), views(o), options));
+  EXPECT_TRUE(same_bits(o, wanted));
+  EXPECT_EQ(calls.size(), before);
 }
 
 TEST(CApi, CountsOperations) {

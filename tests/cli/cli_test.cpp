@@ -1,5 +1,8 @@
 // The command as a whole, and its subcommands info, heatmap and run in the absence of errors.
 #include <gmock/gmock.h>
+#ifdef __linux__
+#include <sched.h>
+#endif
 #ifndef _WIN32
 #include <sys/wait.h>
 #endif
@@ -84,6 +87,18 @@ TEST_F(CliTest, InfoFollowsTheEnvironment) {
   }
   EXPECT_EQ(run({"info", "--json"}, {.environment = {{"OMP_NUM_THREADS", "1"}}}).json().at("threads"), 1);
 }
+
+#ifdef __linux__
+TEST_F(CliTest, InfoCountsTheProcessorsThatItMayUse) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &allowed)) ++first;
+  const Outcome outcome =
+      run_program("taskset", {"--cpu-list", std::to_string(first), SACCADE_COMMAND, "info", "--json"});
+  EXPECT_EQ(outcome.json().at("threads"), 1) << outcome.err;
+}
+#endif
 
 TEST_F(CliTest, InfoSaysThatAnInstructionSetIsNotToBeHad) {
   const Outcome outcome = run({"info", "--json"}, {.environment = {{"SACCADE_ISA", "mmx"}}});
