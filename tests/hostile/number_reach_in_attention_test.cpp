@@ -74,6 +74,39 @@ TEST_P(NumberReachInAttention, OfAttention) {
   expect_reaches(functions);
 }
 
+// A mask hides nothing of a row that causality shows; slopes and sinks are read by every row of their head.
+TEST_P(NumberReachInAttention, OfBiases) {
+  std::vector<Function> functions;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    std::vector<Tensor> tensors = tensors_of(dtype, dtype);
+    tensors.push_back(random_tensor({kHeads, kRows, kKeys}, 5));
+    tensors.push_back(random_tensor({kHeads}, 6));
+    tensors.push_back(random_tensor({kHeads}, 7));
+    const auto call = [=](auto compute) {
+      return [=](const std::vector<Tensor>& t) {
+        Tensor lse(dtype == DType::f64 ? DType::f64 : DType::f32, {2, kHeads, kRows});
+        AttentionOptions options = kCausal;
+        options.mask = t[3], options.alibi_slopes = t[4], options.sinks = t[5], options.lse = lse;
+        const Tensor o = compute(t[0], t[1], t[2], options);
+        return std::vector{o, lse};
+      };
+    };
+    const auto reach = [](std::size_t input, const Place& at, std::size_t result, const Place& of) {
+      if (input == 3) return nan_if(at[0] == of[1] && at[1] == of[2] && at[2] <= at[1]);
+      if (input > 3) return nan_if(at[0] == of[1]);
+      if (result == 0) return reach_of_o(input, at, result, of);
+      const bool reaches = reaches_row(input, at, of[0], of[1], of[2]);
+      return input == 2 ? change_if(reaches) : nan_if(reaches);  // of v: tiles may round lse otherwise
+    };
+    const std::string type = " of " + std::string(name_of(dtype));
+    functions.push_back(
+        {"attention with biases" + type, tensors, call([](auto&... a) { return attention(a...); }), reach});
+    functions.push_back(
+        {"decode with biases" + type, tensors, call([](auto&... a) { return decode(a...); }), reach});
+  }
+  expect_reaches(functions);
+}
+
 TEST_P(NumberReachInAttention, OfInspection) {
   std::vector<Function> functions;
   for (const auto& [q, kv] : types_of_attention()) {
@@ -91,14 +124,19 @@ TEST_P(NumberReachInAttention, OfInspection) {
   expect_reaches(functions);
 }
 
-/// Of dq, dk and dv, from q, k, v, o, lse and dout.
+/// Of dq, dk and dv, from q, k, v, o, lse and dout. The weights are exp(score - lse), so a key's NaN reaches the
+/// weights of no other key. dv needs neither v nor o, and of dout its own column; tiles may round it otherwise.
 Reach reach_of_gradients(std::size_t input, const Place& at, std::size_t result, const Place& of) {
-  if (at[0] != of[0]) return Reach::nothing;
-  const bool is_key = input == 1 || input == 2, of_key = result > 0;
+  enum { q, k, v, o, lse, dout };
+  enum { dq, dk, dv };
+  const bool is_key = input == k || input == v, of_key = result != dq;
   const std::int64_t group = kHeads / kKvHeads, kv_head = is_key ? at[1] : at[1] / group;
-  if (kv_head != (of_key ? of[1] : of[1] / group)) return Reach::nothing;
-  if (is_key) return change_if(of_key ? at[2] == of[2] : at[2] <= of[2]);
-  return change_if(of_key ? of[2] <= at[2] : at[1] == of[1] && at[2] == of[2]);
+  if (at[0] != of[0] || kv_head != (of_key ? of[1] : of[1] / group)) return Reach::nothing;
+  const bool is_needed =
+      result != dv || input == q || input == k || input == lse || (input == dout && at[3] == of[3]);
+  const bool reaches = is_key ? (of_key ? at[2] == of[2] : at[2] <= of[2])
+                              : (of_key ? of[2] <= at[2] : at[1] == of[1] && at[2] == of[2]);
+  return is_needed ? nan_if(reaches) : change_if(reaches);
 }
 
 TEST_P(NumberReachInAttention, OfGradients) {
