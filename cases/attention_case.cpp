@@ -52,10 +52,14 @@ std::string describe(const AttentionCase& c) {
   return line + (c.score_function ? c.score_function->name() : "no score function");
 }
 
-Tensor bound_of_weights(const TensorView& weights) {
-  Tensor bound = Tensor::copy_of(weights, DType::f64);
-  for (double& w : bound.values<double>())
-    if (w > 0) w *= 1 + std::abs(std::log(w));
+Tensor bound_of_weights(const reference::AttentionResult& exact) {
+  Tensor bound = exact.weights;
+  const std::span<double> weights = bound.values<double>();
+  const std::span<const double> magnitudes = exact.magnitudes.values<double>(),
+                                lse = exact.lse_bound.values<double>();
+  const std::size_t keys = lse.empty() ? 0 : weights.size() / lse.size();
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    if (weights[i] > 0) weights[i] *= 1 + magnitudes[i] + lse[i / keys];
   return bound;
 }
 
@@ -121,14 +125,19 @@ std::vector<Finding> CheckedCase::compare_last(const std::string& function) {
   const DType coarsest = naive.rounding.coarsest();
   if (!rows_.empty()) {
     compared("o", rows_of_o(), {exact_.o, naive.result.o, exact_.bound, coarsest});
-    if (c.options.lse) compared("lse", rows_of_lse(), {exact_.lse, naive.result.lse, exact_.lse, c.lse.dtype()});
+    if (c.options.lse)
+      compared("lse", rows_of_lse(), {exact_.lse, naive.result.lse, exact_.lse_bound, c.lse.dtype()});
     return findings;
   }
   compared("o", c.o.view(), {exact_.o, naive.result.o, exact_.bound, coarsest});
-  if (c.options.lse) compared("lse", c.lse, {exact_.lse, naive.result.lse});
+  if (c.options.lse) compared("lse", c.lse, {exact_.lse, naive.result.lse, exact_.lse_bound});
   if (c.options.weights)
-    compared("weights", c.weights, {exact_.weights, naive.result.weights, bound_of_weights(exact_.weights)});
-  if (c.options.scores) compared("scores", c.scores, {exact_.scores, naive.result.scores});
+    compared("weights", c.weights, {exact_.weights, naive.result.weights, bound_of_weights(exact_)});
+  if (c.options.scores) {
+    const bool is_biased = c.options.score_stage == ScoreStage::biased;
+    compared("scores", c.scores,
+             {exact_.scores, naive.result.scores, is_biased ? exact_.magnitudes : TensorView()});
+  }
   return findings;
 }
 

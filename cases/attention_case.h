@@ -39,9 +39,9 @@ std::string describe(const AttentionCase& c);
 reference::NaiveRounding naive_rounding(const TensorView& q, const TensorView& k, const TensorView& v,
                                         const TensorView& o);
 
-/// The bound of compare() for weights, w (1 + |ln w|): a rounding of the score is |ln w| times as large in the
-/// weight.
-Tensor bound_of_weights(const TensorView& weights);
+/// The bound of compare() for weights: a weight's relative error is that of exp(), plus the errors of its logit
+/// and of lse.
+Tensor bound_of_weights(const reference::AttentionResult& exact);
 
 /// One result that was compared.
 struct Finding {

@@ -60,7 +60,6 @@ template <class T>
 class Statistics {
  public:
   Tensor rows, top_weights, entropy, max_weight, received, distance, pooled;  // f64
-  Tensor entropy_bound;  // the sum of w (1 + |ln w|)^2: what relative errors of w by 1 + |ln w| change
 
   /// `weights` as for Sequences; the results get the shapes of those in the inspection.
   Statistics(const TensorView& weights, const Sequences& sequences, const InspectOptions& wanted,
@@ -72,7 +71,6 @@ class Statistics {
     rows = like(found.rows);
     top_weights = like(found.top_weights);
     entropy = like(found.entropy);
-    entropy_bound = like(found.entropy);
     max_weight = like(found.max_weight);
     received = like(found.received);
     distance = like(found.distance);
@@ -121,15 +119,11 @@ class Statistics {
 
   void add_row(std::int64_t b, std::int64_t h, std::int64_t i) {
     const std::int64_t row = s_.row_at(b, h, i), position = s_.position[static_cast<std::size_t>(b)] + i;
-    T entropy_sum = 0, entropy_bound_sum = 0, distance_sum = 0;
+    T entropy_sum = 0, distance_sum = 0;
     std::vector<T> sorted;
     for (std::int64_t j = 0; j < s_.keys[static_cast<std::size_t>(b)]; ++j) {
       const T w = weight(row, j);
-      if (w != 0) {
-        const T log = std::log(w);
-        entropy_sum -= w * log;
-        entropy_bound_sum += w * (1 + std::abs(log)) * (1 + std::abs(log));
-      }
+      if (w != 0) entropy_sum -= w * std::log(w);
       distance_sum += w * static_cast<T>(std::abs(position - j));
       if (!received_.empty()) received_[static_cast<std::size_t>(s_.key_at(b, h, j))] += w;
       sorted.push_back(w);
@@ -138,7 +132,6 @@ class Statistics {
     if (!is_nan) std::ranges::sort(sorted, std::greater<>());
     const T largest = is_nan ? entropy_sum : sorted.empty() ? T{0} : sorted.front();
     set(entropy, row, entropy_sum);
-    set(entropy_bound, row, entropy_bound_sum);
     set(distance, row, distance_sum);
     distances_[static_cast<std::size_t>(row)] = distance_sum;
     set(max_weight, row, largest);

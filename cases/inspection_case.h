@@ -53,6 +53,7 @@ class CheckedInspection {
   InspectOptions wanted_;
   AttentionOptions options_;
   reference::AttentionResult exact_, naive_;
+  Tensor bound_;  // of the weights
   Sequences sequences_;
   std::optional<All<float>> in_f32_;
   std::optional<All<double>> in_f64_;

@@ -84,6 +84,10 @@ struct AttentionResult {
   /// As o: the weights times |v|, or with options.v_rotated times the norm of v's block. Rounding errors of o are
   /// proportional to it, not to o.
   Tensor bound;
+  /// As logits: |score| plus the absolute values of what ALiBi and the mask add to it; 0 where hidden. Rounding
+  /// errors of a logit, and relative ones of its weight, are proportional to it.
+  Tensor magnitudes;
+  Tensor lse_bound;  ///< as lse: |lse| plus the magnitudes' mean by the weights; errors are proportional to it
 };
 
 /// One row of q by its indices: the batch entry (or document), the head and the row of that sequence.

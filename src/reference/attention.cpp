@@ -66,13 +66,15 @@ AttentionResult exact_rows(const Arguments& a, const AttentionOptions& options, 
   AttentionResult result = results_of(a, rows.size());
   result.logits = Tensor(DType::f64, result.weights.shape());
   result.bound = Tensor(DType::f64, result.o.shape());
+  result.magnitudes = Tensor(DType::f64, result.weights.shape());
+  result.lse_bound = Tensor(DType::f64, result.lse.shape());
   const DotProduct dot_product = usual_dot_product(a.head_dim);
   const NaiveRounding no_rounding;
   RowOfAttention<T> row(a, options, no_rounding);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     row.at(rows[i]);
     row.attend(dot_product);
-    row.find_bound();
+    row.find_bounds();
     std::ranges::copy(row.o, row_of(result.o, i).begin());
     row_of(result.lse, i).front() = static_cast<double>(row.lse);
     std::ranges::copy(options.weights_after_dropout ? row.weights : row.probabilities,
@@ -80,6 +82,8 @@ AttentionResult exact_rows(const Arguments& a, const AttentionOptions& options, 
     std::ranges::copy(row.scores(), row_of(result.scores, i).begin());
     std::ranges::copy(row.logits, row_of(result.logits, i).begin());
     std::ranges::copy(row.bound, row_of(result.bound, i).begin());
+    std::ranges::copy(row.magnitudes, row_of(result.magnitudes, i).begin());
+    row_of(result.lse_bound, i).front() = static_cast<double>(row.lse_bound);
   }
   return result;
 }
@@ -144,8 +148,10 @@ AttentionResult in_shape_of(const TensorView& q, const Arguments& a, const Atten
     *output = std::move(*output).reshaped(with(Shape(q.dims().begin(), q.dims().end() - 1), a.head_dim_v));
   }
   const Shape rows(in_order.begin() + (a.is_packed ? 0 : 4 - q.rank), in_order.end());
-  result.lse = std::move(result.lse).reshaped(rows);
-  for (Tensor* square : {&result.weights, &result.scores, &result.logits}) {
+  for (Tensor* of_row : {&result.lse, &result.lse_bound}) {
+    if (of_row->rank() > 0) *of_row = std::move(*of_row).reshaped(rows);
+  }
+  for (Tensor* square : {&result.weights, &result.scores, &result.logits, &result.magnitudes}) {
     if (square->rank() > 0) *square = std::move(*square).reshaped(with(rows, a.seqlen_k));
   }
   return result;

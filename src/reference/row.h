@@ -91,7 +91,9 @@ class RowOfAttention {
       : a_(arguments), options_(options), rounding_(rounding) {}
 
   // The row's results.
-  std::vector<T> o, bound;                                         // [head_dim_v]
+  std::vector<T> o, bound;    // [head_dim_v]
+  std::vector<T> magnitudes;  // [seqlen_k]
+  T lse_bound = 0;
   std::vector<T> raw, softcapped, logits, probabilities, weights;  // [seqlen_k]
   T lse = 0;
   // The results of differentiate(): the gradients of the logits and of the scaled products, and the same with the
@@ -186,9 +188,19 @@ class RowOfAttention {
     for (T& number : o) number = rounded(number, rounding_.o);
   }
 
-  /// The mixture of the values' magnitudes, after attend().
-  void find_bound() {
-    mix(bound, magnitudes_, [&](std::size_t j) { return weights[j]; });
+  /// What rounding errors of o, of the logits and of lse are proportional to, after attend().
+  void find_bounds() {
+    mix(bound, value_magnitudes_, [&](std::size_t j) { return weights[j]; });
+    magnitudes.assign(logits.size(), 0);
+    lse_bound = lse == kMinusInfinity<T> ? T(0) : std::abs(lse);
+    for (std::size_t j = 0; j < logits.size(); ++j) {
+      if (!has_part(j)) continue;
+      const T distance = static_cast<T>(std::abs(position_ - static_cast<std::int64_t>(j)));
+      const bool is_added = a_.mask && a_.mask.dtype != DType::boolean;
+      magnitudes[j] = std::max(std::abs(softcapped[j]), std::abs(logits[j])) + std::abs(slope_) * distance +
+                      (is_added ? std::abs(mask_[j]) : T(0));
+      lse_bound += probabilities[j] * magnitudes[j];
+    }
   }
 
   /// Backpropagates from the gradients of o and lse, after attend(). `rounded_o`: the o for computing delta;
@@ -261,20 +273,20 @@ class RowOfAttention {
     queries_ = Matrix<T>(a_.q.select(0, sequence_->index_in_q).select(0, index_.head));
     keys_ = Matrix<T>(keys_of(a_, a_.k, index_.batch, kv_head).view().transposed(0, 1));
     values_ = Matrix<T>(keys_of(a_, a_.v, index_.batch, kv_head));
-    load_magnitudes();
+    load_value_magnitudes();
     if (a_.alibi_slopes) slope_ = static_cast<T>(value_at(a_.alibi_slopes, std::array{index_.batch, index_.head}));
     if (const auto sink = a_.sink(index_.head)) sink_ = static_cast<T>(*sink);
   }
 
   /// Of a rotated value, every number is a sum over a block of the stored ones. Divided by the square root of its
   /// length, the sum of their absolute values is at most the block's Euclidean norm.
-  void load_magnitudes() {
-    magnitudes_ = values_;
+  void load_value_magnitudes() {
+    value_magnitudes_ = values_;
     const std::int64_t block = options_.v_rotated ? a_.head_dim_v & -a_.head_dim_v : 1;
     const auto norm = [](std::span<T> numbers) {
       return std::sqrt(std::inner_product(numbers.begin(), numbers.end(), numbers.begin(), T(0)));
     };
-    for (std::span<T> rest = magnitudes_.numbers; !rest.empty(); rest = rest.subspan(columns(block))) {
+    for (std::span<T> rest = value_magnitudes_.numbers; !rest.empty(); rest = rest.subspan(columns(block))) {
       const std::span<T> numbers = rest.first(columns(block));
       std::ranges::fill(numbers, block > 1 ? norm(numbers) : std::abs(numbers.front()));
     }
@@ -400,11 +412,11 @@ class RowOfAttention {
 
   RowIndex index_{-1, -1, -1};  // the current row
   const Sequence* sequence_ = nullptr;
-  std::int64_t position_ = 0;  // the position of that row
-  Matrix<T> queries_;          // [rows, head_dim] of that batch entry and head
-  Matrix<T> keys_;             // [head_dim, existing keys]
-  Matrix<T> values_;           // [existing keys, head_dim_v]
-  Matrix<T> magnitudes_;       // the same: what rounding errors of a value are proportional to
+  std::int64_t position_ = 0;   // the position of that row
+  Matrix<T> queries_;           // [rows, head_dim] of that batch entry and head
+  Matrix<T> keys_;              // [head_dim, existing keys]
+  Matrix<T> values_;            // [existing keys, head_dim_v]
+  Matrix<T> value_magnitudes_;  // the same: what rounding errors of a value are proportional to
   T slope_ = 0;
   T sink_ = kMinusInfinity<T>;
   std::span<const T> query_;                // [head_dim] of that row

@@ -125,6 +125,22 @@ TEST(Logits, SinksTakePartInTheDenominatorOnly) {
   EXPECT_EQ(result.lse.at<double>(1, 1), static_cast<double>(std::log(2.0F)));
 }
 
+TEST(Logits, HaveTheMagnitudeOfTheirTerms) {
+  const Tensor q = Tensor::of<float>({{2}, {2}}), k = Tensor::of<float>({{5}, {-5}, {1}});
+  const Tensor slope = Tensor::of<float>({3}),
+               mask = Tensor::of<float>({{-4, 0, static_cast<float>(-kInf)}, {0, 1, 0}});
+  const AttentionResult result =
+      reference::attention(q, k, k, {.scale = 1.0, .mask = mask, .alibi_slopes = slope});
+  EXPECT_THAT(result.logits.values<double>(), ElementsAre(6, -13, -kInf, 7, -9, -1));
+  EXPECT_THAT(result.magnitudes.values<double>(), ElementsAre(10 + 4, 13 + 3, 0, 10 + 3, 10 + 1, 2 + 3));
+  for (std::int64_t i = 0; i < 2; ++i) {
+    double expected = std::abs(result.lse.at<double>(i));
+    for (std::int64_t j = 0; j < 3; ++j)
+      expected += result.weights.at<double>(i, j) * result.magnitudes.at<double>(i, j);
+    EXPECT_DOUBLE_EQ(result.lse_bound.at<double>(i), expected);
+  }
+}
+
 TEST(Logits, LargeOnesDoNotOverflow) {
   const Tensor q = Tensor::of<double>({{1.0}});
   const Tensor k = Tensor::of<double>({{1e6}, {1e6 - 1000}});
