@@ -207,6 +207,14 @@ std::string text(nb::handle object, std::string_view name) {
   return utf8(object);
 }
 
+std::vector<std::string> texts(nb::handle sequence, std::string_view name) {
+  if (PyUnicode_Check(sequence.ptr()) || !PySequence_Check(sequence.ptr()))
+    refuse(name, "expected a sequence of str, got " + kind_of(sequence));
+  std::vector<std::string> result;
+  for (const nb::handle object : nb::borrow(sequence)) result.push_back(text(object, name));
+  return result;
+}
+
 Array::Array(nb::handle object, std::string_view name) {
   if (object.is_none()) refuse(name, "expected an array, got None");
   if (!is_numpy(object)) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "saccade/tensor.h"
 
@@ -103,6 +104,8 @@ std::int64_t integer(nb::handle object, std::string_view name);
 bool boolean(nb::handle object, std::string_view name);
 std::uint64_t seed(nb::handle object);
 std::string text(nb::handle object, std::string_view name);
+/// (Not the conversion of nanobind, which ends the program where there is no memory.)
+std::vector<std::string> texts(nb::handle sequence, std::string_view name);
 
 /// str(object) and repr(object) in UTF-8, for messages. If Python fails, the result of kind_of.
 std::string text_of(nb::handle object);

@@ -2,9 +2,9 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include <cstdlib>
+#include <type_traits>
 
 #include "array.h"
 #include "bind.h"
@@ -23,9 +23,15 @@ ColorScale scale_named(const std::string& name) {
 template <class Value, class Set>
 void with(const nb::dict& given, const char* name, Set set) {
   if (!given.contains(name) || given[name].is_none()) return;
-  Value value;
-  if (!nb::try_cast(given[name], value)) refuse(name, "cannot be " + shown(given[name]));
-  set(std::move(value));
+  if constexpr (std::is_same_v<Value, std::string>) {
+    set(text(given[name], name));
+  } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
+    set(texts(given[name], name));
+  } else {
+    Value value;
+    if (!nb::try_cast(given[name], value)) refuse(name, "cannot be " + shown(given[name]));
+    set(value);
+  }
 }
 
 HeatmapOptions options_from(const nb::dict& given) {
@@ -59,9 +65,10 @@ std::string svg(nb::handle weights, const nb::dict& given) {
   return draw(array.view(), options);
 }
 
-std::string terminal(nb::handle weights, const nb::dict& given, int width, const std::string& color) {
+std::string terminal(nb::handle weights, const nb::dict& given, int width, nb::handle color_name) {
   const Array array(weights, "weights");
   const HeatmapOptions options = options_from(given);
+  const std::string color = text(color_name, "color");
   const TerminalColor colors = color == "truecolor" ? TerminalColor::truecolor
                                : color == "ansi256" ? TerminalColor::ansi256
                                                     : TerminalColor::none;

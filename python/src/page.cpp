@@ -4,11 +4,11 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include <string>
 #include <vector>
 
+#include "array.h"
 #include "bind.h"
 
 namespace saccade::python {
@@ -36,17 +36,17 @@ PageImage image_of(const nb::dict& given) {
 }
 
 PageSequence sequence_of(const nb::dict& given) {
-  return {.tokens = nb::cast<std::vector<std::string>>(given["tokens"]),
-          .gaps = nb::cast<std::vector<std::string>>(given["gaps"]),
-          .words = nb::cast<std::vector<std::int64_t>>(given["words"]),
-          .special = nb::cast<std::vector<bool>>(given["special"]),
-          .image = image_of(given),
-          .seconds = nb::cast<double>(given["seconds"])};
+  PageSequence sequence{.tokens = texts(given["tokens"], "tokens"), .gaps = texts(given["gaps"], "gaps")};
+  for (const nb::handle word : given["words"]) sequence.words.push_back(integer(word, "words"));
+  for (const nb::handle is_special : given["special"]) sequence.special.push_back(boolean(is_special, "special"));
+  sequence.image = image_of(given);
+  sequence.seconds = nb::cast<double>(given["seconds"]);
+  return sequence;
 }
 
 std::int64_t add_part(AttentionPage& page, const nb::dict& given) {
   const nb::object keys = given["keys"];
-  return page.add_part({.name = nb::cast<std::string>(given["name"]),
+  return page.add_part({.name = text(given["name"], "name"),
                         .queries = sequence_of(nb::cast<nb::dict>(given["queries"])),
                         .keys = keys.is_none() ? PageSequence{} : sequence_of(nb::cast<nb::dict>(keys)),
                         .num_layers = nb::cast<std::int64_t>(given["num_layers"]),
@@ -62,8 +62,8 @@ void add_layer(AttentionPage& page, std::int64_t part, std::int64_t layer, const
   for (std::int64_t head = 0; head < heads.shape[0]; ++head) page.add(part, layer, head, heads.select(0, head));
 }
 
-void add_map(AttentionPage& page, std::int64_t part, const std::string& name, const Weights& weights) {
-  page.add_map(part, name, view_of(weights));
+void add_map(AttentionPage& page, std::int64_t part, nb::handle name, const Weights& weights) {
+  page.add_map(part, text(name, "name"), view_of(weights));
 }
 
 }  // namespace
@@ -73,10 +73,11 @@ void bind_page(nb::module_& module) {
   nb::class_<AttentionPage>(module, "AttentionPage")
       .def(
           "__init__",
-          [](AttentionPage* self, const std::string& title, const std::string& subtitle, std::size_t max_size,
-             bool is_sequence) {
-            new (self) AttentionPage(
-                {.title = title, .subtitle = subtitle, .max_size = max_size, .is_sequence = is_sequence});
+          [](AttentionPage* self, nb::handle title, nb::handle subtitle, std::size_t max_size, bool is_sequence) {
+            new (self) AttentionPage({.title = text(title, "title"),
+                                      .subtitle = text(subtitle, "subtitle"),
+                                      .max_size = max_size,
+                                      .is_sequence = is_sequence});
           },
           "title"_a, "subtitle"_a, "max_size"_a, "is_sequence"_a)
       .def("add_part", &add_part, "part"_a)

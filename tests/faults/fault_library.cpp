@@ -9,6 +9,8 @@
 // the
 //               call
 // FAULT_REPORT  a file that is made when the fault comes; it holds the path of the call
+//
+// A program may set these as it runs, and have the calls counted anew by fault_begin().
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -105,6 +107,12 @@ int counted_main(int argc, char** argv, char** environment) {
 
 #pragma GCC visibility push(default)
 extern "C" {
+
+/// Counts from 1 again.
+void fault_begin() { calls = 0; }
+
+/// How many calls of the kind that fails there were.
+long fault_calls() { return calls; }
 
 int __libc_start_main(int (*main)(int, char**, char**), int argc, char** argv, void (*init)(), void (*fini)(),
                       void (*loader_fini)(), void* stack_end) {
