@@ -8,8 +8,10 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "faults/allocation_faults.h"
+#include "saccade/io.h"
 #include "support/c_api_views.h"
 #include "support/tensors.h"
 
@@ -139,9 +141,18 @@ TEST(AllocationFaults, OfCachesOfC) {
   });
   const std::filesystem::path folder = new_temporary_folder();
   const std::string path = (folder / "cache").string();
+  const auto contents = [=] {
+    using Files = std::filesystem::directory_iterator;
+    const std::vector<std::byte> bytes = read_file(path);
+    return std::to_string(std::distance(Files(folder), Files())) +
+           " file: " + std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
   expect_survives([&]() -> Operation {
     const std::shared_ptr<Cache> cache = made();
-    return {.run = [=] { in_c(saccade_kv_cache_save(cache->it, path.c_str())); }, .result = bits(cache)};
+    write_file(path, "an old file");
+    return {.run = [=] { in_c(saccade_kv_cache_save(cache->it, path.c_str())); },
+            .result = contents,
+            .state = contents};
   });
   expect_creation_survives<Cache>([&](saccade_kv_cache** to) { return saccade_kv_cache_load(path.c_str(), to); });
   std::filesystem::remove_all(folder);
