@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -178,6 +182,46 @@ TEST(HostileFiles, HolesOfManyGibibytesAreNotRead) {
     const MappedFile other(file_with_hole(folder, "other", header, header.size() + bytes));
     EXPECT_THAT(refusal_of([&] { view_safetensors(other.bytes()); }), HasSubstr("[view_safetensors]"));
   }
+}
+
+// A program that fetches a model renames each of its files into the folder, one after the other, and half of some.
+// (What shortens a mapped file ends the program: docs/files.md.)
+TEST(HostileFiles, AreReplacedWhileAModelIsLoaded) {
+#ifdef _WIN32
+  GTEST_SKIP() << "Windows replaces no file that is mapped";
+#endif
+  const HostileFolder folder;
+  const path models = path(SACCADE_SOURCE_DIR) / "tests/data/models";
+  create_directory(folder / "model");
+  std::atomic<bool> is_over = false;
+  std::thread replaces([&] {
+    const auto put = [&](const path& from, const char* name, std::uintmax_t divisor) {
+      copy_file(from / name, folder / "new", std::filesystem::copy_options::overwrite_existing);
+      resize_file(folder / "new", file_size(from / name) / divisor);
+      rename(folder / "new", folder / "model" / name);
+    };
+    for (int i = 0; !is_over; ++i)
+      for (const char* name : {"config.json", "model.safetensors"})
+        put(models / (i % 2 == 0 ? "bert" : "gpt2"), name, i % 5 == 4 ? 2 : 1);
+  });
+  int loaded = 0, refused = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (std::chrono::steady_clock::now() < end) {
+    try {
+      const Model model = Model::load(folder / "model");
+      const Tensor states = model.hidden_states({.tokens = {1, 2, 3}});
+      EXPECT_EQ(states.shape().back(), model.sizes().d_model);
+      ++loaded;
+    } catch (const std::runtime_error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(folder.name().string()));
+      ++refused;
+    }
+  }
+  is_over = true;
+  replaces.join();
+  EXPECT_GT(loaded, 0);
+  EXPECT_GT(refused, 0);
+  std::printf("%d loaded, %d refused\n", loaded, refused);
 }
 
 TEST(HostileFiles, AreWrittenAndReadInMemory) {
