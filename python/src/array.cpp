@@ -207,11 +207,20 @@ std::string text(nb::handle object, std::string_view name) {
   return utf8(object);
 }
 
-std::vector<std::string> texts(nb::handle sequence, std::string_view name) {
+std::string shown_text(nb::handle object, std::string_view name) {
+  Py_ssize_t size = 0;
+  const char* const characters =
+      PyUnicode_Check(object.ptr()) ? PyUnicode_AsUTF8AndSize(object.ptr(), &size) : nullptr;
+  if (characters) return {characters, static_cast<std::size_t>(size)};
+  PyErr_Clear();
+  refuse(name, "cannot be " + shown(object));
+}
+
+std::vector<std::string> shown_texts(nb::handle sequence, std::string_view name) {
   if (PyUnicode_Check(sequence.ptr()) || !PySequence_Check(sequence.ptr()))
-    refuse(name, "expected a sequence of str, got " + kind_of(sequence));
+    refuse(name, "cannot be " + shown(sequence));
   std::vector<std::string> result;
-  for (const nb::handle object : nb::borrow(sequence)) result.push_back(text(object, name));
+  for (const nb::handle object : nb::borrow(sequence)) result.push_back(shown_text(object, name));
   return result;
 }
 

@@ -104,8 +104,10 @@ std::int64_t integer(nb::handle object, std::string_view name);
 bool boolean(nb::handle object, std::string_view name);
 std::uint64_t seed(nb::handle object);
 std::string text(nb::handle object, std::string_view name);
-/// (Not the conversion of nanobind, which ends the program where there is no memory.)
-std::vector<std::string> texts(nb::handle sequence, std::string_view name);
+/// A str to be shown, such as a title, or a sequence of them; refuses what UTF-8 cannot encode. (The conversions
+/// of nanobind end the program where there is no memory.)
+std::string shown_text(nb::handle object, std::string_view name);
+std::vector<std::string> shown_texts(nb::handle sequence, std::string_view name);
 
 /// str(object) and repr(object) in UTF-8, for messages. If Python fails, the result of kind_of.
 std::string text_of(nb::handle object);

@@ -24,9 +24,9 @@ template <class Value, class Set>
 void with(const nb::dict& given, const char* name, Set set) {
   if (!given.contains(name) || given[name].is_none()) return;
   if constexpr (std::is_same_v<Value, std::string>) {
-    set(text(given[name], name));
+    set(shown_text(given[name], name));
   } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
-    set(texts(given[name], name));
+    set(shown_texts(given[name], name));
   } else {
     Value value;
     if (!nb::try_cast(given[name], value)) refuse(name, "cannot be " + shown(given[name]));

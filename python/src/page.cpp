@@ -36,7 +36,8 @@ PageImage image_of(const nb::dict& given) {
 }
 
 PageSequence sequence_of(const nb::dict& given) {
-  PageSequence sequence{.tokens = texts(given["tokens"], "tokens"), .gaps = texts(given["gaps"], "gaps")};
+  PageSequence sequence{.tokens = shown_texts(given["tokens"], "tokens"),
+                        .gaps = shown_texts(given["gaps"], "gaps")};
   for (const nb::handle word : given["words"]) sequence.words.push_back(integer(word, "words"));
   for (const nb::handle is_special : given["special"]) sequence.special.push_back(boolean(is_special, "special"));
   sequence.image = image_of(given);
@@ -46,7 +47,7 @@ PageSequence sequence_of(const nb::dict& given) {
 
 std::int64_t add_part(AttentionPage& page, const nb::dict& given) {
   const nb::object keys = given["keys"];
-  return page.add_part({.name = text(given["name"], "name"),
+  return page.add_part({.name = shown_text(given["name"], "name"),
                         .queries = sequence_of(nb::cast<nb::dict>(given["queries"])),
                         .keys = keys.is_none() ? PageSequence{} : sequence_of(nb::cast<nb::dict>(keys)),
                         .num_layers = nb::cast<std::int64_t>(given["num_layers"]),
@@ -63,7 +64,7 @@ void add_layer(AttentionPage& page, std::int64_t part, std::int64_t layer, const
 }
 
 void add_map(AttentionPage& page, std::int64_t part, nb::handle name, const Weights& weights) {
-  page.add_map(part, text(name, "name"), view_of(weights));
+  page.add_map(part, shown_text(name, "name"), view_of(weights));
 }
 
 }  // namespace
@@ -74,8 +75,8 @@ void bind_page(nb::module_& module) {
       .def(
           "__init__",
           [](AttentionPage* self, nb::handle title, nb::handle subtitle, std::size_t max_size, bool is_sequence) {
-            new (self) AttentionPage({.title = text(title, "title"),
-                                      .subtitle = text(subtitle, "subtitle"),
+            new (self) AttentionPage({.title = shown_text(title, "title"),
+                                      .subtitle = shown_text(subtitle, "subtitle"),
                                       .max_size = max_size,
                                       .is_sequence = is_sequence});
           },
