@@ -1,13 +1,17 @@
-// What happens to a call when a rank fails: "mpirun -n 3 mpi_faults WHAT". Rank 1 does WHAT instead of what the
-// others do; rank 0 prints the exception that it then catches, and how long that took.
+// What happens to a call when a rank fails: "mpirun -n 3 mpi_faults WHAT [MESSAGE]". Rank 1 does WHAT instead of
+// what the others do, or stops or is killed at its MESSAGE-th message; each rank prints the exception that it then
+// catches, and how long that took.
 #include <saccade/mpi.h>
 
 #include <saccade/distributed.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace {
 
@@ -17,16 +21,52 @@ using saccade::distributed::Sharding;
 
 constexpr std::int64_t kRows = 4096;
 
+/// The transport of a rank that stops or is killed at a message: sends, receives and exchanges with all ranks are
+/// counted from 1.
+class FailingCommunicator final : public saccade::distributed::Communicator {
+ public:
+  FailingCommunicator(Communicator& inner, std::string what, int message)
+      : inner_(inner), what_(std::move(what)), left_(message) {
+    set_timeout(inner.timeout());
+  }
+
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  Request send(int to, const void* data, std::size_t bytes) override {
+    count();
+    return inner_.send(to, data, bytes);
+  }
+  Request receive(int from, void* data, std::size_t bytes) override {
+    count();
+    return inner_.receive(from, data, bytes);
+  }
+  bool is_finished(Request request) override { return inner_.is_finished(request); }
+  void all_gather(const void* own, void* all, std::size_t bytes,
+                  std::chrono::steady_clock::time_point until) override {
+    count();
+    inner_.all_gather(own, all, bytes, until);
+  }
+
+ private:
+  void count() {
+    if (--left_ != 0) return;
+    if (what_ == "killed") std::raise(SIGKILL);
+    if (what_ == "stopped") std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+
+  Communicator& inner_;
+  std::string what_;
+  int left_;
+};
+
 /// A call, whose rank 1 behaves as `what` says.
-void call(saccade::mpi::Communicator& communicator, const std::string& what) {
+void call(saccade::distributed::Communicator& communicator, const std::string& what) {
   const int rank = communicator.rank();
   const Sharding sharding = Sharding::contiguous(kRows, communicator.size());
   Tensor tensor(saccade::DType::f32, {2, sharding.rows(rank), 64}), o = tensor;
   saccade::AttentionOptions options{.causal = saccade::Causal::top_left};
   ParallelConfig division{.rows = sharding};
   if (rank == 1) {
-    if (what == "killed") std::raise(SIGKILL);
-    if (what == "stopped") std::this_thread::sleep_for(std::chrono::hours(1));
     if (what == "options") options.softcap = 30.0F;
     if (what == "shape") tensor = Tensor(saccade::DType::f32, {2, 7, 64});
     if (what == "dtype") tensor = Tensor(saccade::DType::f64, {2, sharding.rows(rank), 64});
@@ -41,13 +81,15 @@ int main(int argc, char** argv) {
   int level = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
   {
-    saccade::mpi::Communicator communicator(MPI_COMM_WORLD);
-    communicator.set_timeout(std::chrono::seconds(2));
+    saccade::mpi::Communicator world(MPI_COMM_WORLD);
+    world.set_timeout(std::chrono::seconds(2));
+    const std::string what = argc > 1 ? argv[1] : "";
+    FailingCommunicator communicator(world, what, world.rank() == 1 && argc > 2 ? std::atoi(argv[2]) : 0);
     const auto start = std::chrono::steady_clock::now();
     std::string text = "nothing was thrown";
     bool is_lost = false;
     try {
-      call(communicator, argc > 1 ? argv[1] : "");
+      call(communicator, what);
     } catch (const saccade::distributed::CommunicationError& error) {
       is_lost = true;
       text = error.what();
