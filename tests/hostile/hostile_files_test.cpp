@@ -158,6 +158,9 @@ path file_with_hole(const HostileFolder& folder, const std::string& name, const 
 constexpr std::uintmax_t kFiveGiB = std::uintmax_t{5} << 30;
 
 TEST(HostileFiles, HolesOfManyGibibytesAreNotRead) {
+#ifdef _WIN32
+  GTEST_SKIP() << "resize_file() of MinGW's libc++ has 32 bits";
+#endif
   const HostileFolder folder;
   const MappedFile zeros(file_with_hole(folder, "zeros", "", kFiveGiB));
   ASSERT_EQ(zeros.bytes().size(), kFiveGiB);
