@@ -136,7 +136,7 @@ struct NaiveRounding {
 /// q, k or v is f64), with the head dimension summed in several orders, and with the scale (and the transform that
 /// options.k_rotated asks for) applied to the queries or later. For each element it returns the result farthest
 /// from `exact`. With few rows, the error of a single order depends on luck: in one of ten cases its largest error
-/// is below half of the usual one. `rounding`: what else is rounded. Does not compute logits and bound.
+/// is below half of the usual one. `rounding`: what else is rounded. No logits, bounds and magnitudes.
 AttentionResult naive_attention(const TensorView& q, const TensorView& k, const TensorView& v,
                                 const AttentionOptions& options, const AttentionResult& exact,
                                 const NaiveRounding& rounding = {});

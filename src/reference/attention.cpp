@@ -97,6 +97,15 @@ void take_farther(std::span<double> worst, std::span<const T> other, std::span<c
   }
 }
 
+/// The same of o, lse, weights and scores.
+void take_farther(AttentionResult& worst, const AttentionResult& other, const AttentionResult& exact) {
+  using Result = Tensor AttentionResult::*;
+  for (const Result result :
+       {&AttentionResult::o, &AttentionResult::lse, &AttentionResult::weights, &AttentionResult::scores})
+    take_farther<double>((worst.*result).values<double>(), (other.*result).values<double>(),
+                         (exact.*result).values<double>());
+}
+
 template <class T>
 AttentionResult naive_rows(const Arguments& a, const AttentionOptions& options, std::span<const RowIndex> rows,
                            const AttentionResult& exact, const NaiveRounding& rounding) {
@@ -121,15 +130,6 @@ AttentionResult naive_rows(const Arguments& a, const AttentionOptions& options, 
     }
   }
   return worst;
-}
-
-/// The same of whole results.
-void take_farther(AttentionResult& worst, const AttentionResult& other, const AttentionResult& exact) {
-  using Result = Tensor AttentionResult::*;
-  for (const Result result :
-       {&AttentionResult::o, &AttentionResult::lse, &AttentionResult::weights, &AttentionResult::scores})
-    take_farther<double>((worst.*result).values<double>(), (other.*result).values<double>(),
-                         (exact.*result).values<double>());
 }
 
 /// The results of all rows in the shapes that attention() writes.
