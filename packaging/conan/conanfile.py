@@ -38,7 +38,7 @@ class SaccadeConan(ConanFile):
 
     def export_sources(self):
         root = os.path.join(self.recipe_folder, "..", "..")
-        for pattern in ("CMakeLists.txt", "LICENSE", "cmake/*", "include/*", "src/*"):
+        for pattern in ("CMakeLists.txt", "LICENSE", "cmake/*", "include/*", "src/*", "web/prebuilt/*"):
             copy(self, pattern, root, self.export_sources_folder)
 
     def validate(self):
