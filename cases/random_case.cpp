@@ -90,7 +90,9 @@ class RandomDrawing {
     if (kind < 0.7) return set(DType::f16, DType::f16, DType::f16, chance(0.7) ? DType::f16 : DType::f32);
     const DType q = any(), cache = any();
     if (kind < 0.85) return set(q, cache, cache, q);
-    set(q, any(), any(), any());
+    const DType o = any(), v = any(),
+                k = any();  // compilers call the arguments of a function in orders of their own
+    set(q, k, v, o);
   }
 
   void draw_sizes() {
@@ -289,8 +291,8 @@ class RandomDrawing {
   }
 
   void draw_mask() {
-    c_.mask = Tensor(random_.pick({DType::boolean, DType::f32, DType::f64}),
-                     broadcast_shape(sizes_.seqlen_q, sizes_.seqlen_k));
+    const Shape shape = broadcast_shape(sizes_.seqlen_q, sizes_.seqlen_k);
+    c_.mask = Tensor(random_.pick({DType::boolean, DType::f32, DType::f64}), shape);
     Tensor numbers(DType::f64, c_.mask.shape());
     const double hidden = random_.pick({0.0, 0.1, 0.5, 0.95});
     const bool is_bool = c_.mask.dtype() == DType::boolean;

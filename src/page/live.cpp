@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <cstdio>
+#include <iterator>
 #include <span>
 
 #include "core/check.h"
@@ -103,6 +104,9 @@ LiveModel live_model_of(const PageModel& model) {
   if (model.num_heads < 1 || model.vocab_size < 1 || model.max_length < 1)
     refuse(kFunction, "num_heads, vocab_size and max_length must be at least 1, but they are ", model.num_heads,
            ", ", model.vocab_size, " and ", model.max_length);
+  const auto tokens = static_cast<std::size_t>(model.tokens);
+  if (tokens >= std::size(kTokens))
+    refuse(kFunction, "tokens must be numbers, bytes or word_pieces, but it is ", tokens);
   LiveModel live;
   Json names = Json::array();
   Json asked;
@@ -121,7 +125,7 @@ LiveModel live_model_of(const PageModel& model) {
                 {"heads", model.num_heads},
                 {"vocabulary", model.vocab_size},
                 {"longest", model.max_length},
-                {"tokens", kTokens[static_cast<std::size_t>(model.tokens)]},
+                {"tokens", kTokens[tokens]},
                 {"text", model.text},
                 {"weights", {{"dtype", model.weight_type}, {"error", percent(model.weight_error)}}}};
   if (!asked.is_null()) live.about["asked"] = asked;

@@ -48,7 +48,7 @@ void call_pictures(Arguments& a) {
                    a.small_number("width", 80));
 }
 
-void call_png(Arguments& a) {
+[[maybe_unused]] void call_png(Arguments& a) {
   a.name("PNG");
   a.name("picture");
   a.name("SVG");
@@ -177,7 +177,8 @@ std::vector<Caller> picture_callers() {
 #ifdef SACCADE_HAS_PNG
       {{"png_of_svg(svg, zoom)", "pixels_of_png(png)"}, call_png},
 #else
-      {{"png_of_svg(svg, zoom)", "pixels_of_png(png)"}, call_png, Throws::runtime_error},
+      {{"png_of_svg(svg, zoom)", "pixels_of_png(png)"},
+       [](Arguments&) { EXPECT_THROW(png_of_svg("<svg/>"), std::runtime_error); }},
 #endif
       {{"chart_svg(series)"}, call_chart},
       {{"AttentionPage::AttentionPage()", "AttentionPage::add_part(part)",

@@ -197,7 +197,8 @@ struct Plan::State {
 
 std::string_view name_of(Method method) {
   constexpr std::string_view kNames[] = {"automatic", "gather", "heads", "grid", "stream", "ring", "pass_q"};
-  return kNames[static_cast<std::size_t>(method)];
+  const auto index = static_cast<std::size_t>(method);
+  return index < std::size(kNames) ? kNames[index] : "unknown";
 }
 
 namespace {
