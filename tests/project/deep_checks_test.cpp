@@ -1,7 +1,9 @@
-// CONTRIBUTING.md's table of the deep checks has the slices of script/deep, with their times and commands.
+// CONTRIBUTING.md's table of the deep checks has the slices of script/deep, with their times and commands, and the
+// turn comes to all of them.
 #include <gmock/gmock.h>
 
 #include <fstream>
+#include <numeric>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -23,11 +25,22 @@ std::vector<std::string> found_in(const std::string& file, const std::regex& pat
   return lines;
 }
 
+std::vector<std::string> slices_of_the_script() {
+  return found_in("script/deep", std::regex(R"re(\n  "([a-z0-9_.-]+) \| ([0-9-]+) \| ([^"]+)")re"));
+}
+
 TEST(DeepChecks, AreThoseOfTheirTable) {
-  const auto slices = found_in("script/deep", std::regex(R"re(\n  "([a-z0-9_.-]+) \| ([0-9-]+) \| ([^"]+)")re"));
+  const std::vector<std::string> slices = slices_of_the_script();
   EXPECT_THAT(slices, SizeIs(::testing::Gt(50U)));
   EXPECT_THAT(found_in("CONTRIBUTING.md", std::regex(R"re(\n\| `([a-z0-9_.-]+)` \| ([0-9-]+) \| `([^`]+)` \|)re")),
               ElementsAreArray(slices));
+}
+
+TEST(DeepChecks, AllHaveTheirTurn) {
+  const std::vector<std::string> steps = found_in("script/deep", std::regex("()local commits step=([0-9]+)()"));
+  ASSERT_THAT(steps, SizeIs(1));
+  const int step = std::stoi(steps.front().substr(2)), slices = static_cast<int>(slices_of_the_script().size());
+  EXPECT_EQ(std::gcd(step, slices), 1) << "the turn would leave some of " << slices << " slices out";
 }
 
 }  // namespace
