@@ -90,8 +90,8 @@ class RandomDrawing {
     if (kind < 0.7) return set(DType::f16, DType::f16, DType::f16, chance(0.7) ? DType::f16 : DType::f32);
     const DType q = any(), cache = any();
     if (kind < 0.85) return set(q, cache, cache, q);
-    const DType o = any(), v = any(),
-                k = any();  // compilers call the arguments of a function in orders of their own
+    // Not in the call: compilers evaluate the arguments of a function in orders of their own.
+    const DType o = any(), v = any(), k = any();
     set(q, k, v, o);
   }
 

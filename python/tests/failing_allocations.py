@@ -20,7 +20,8 @@ EACH = 40
 RANDOM = np.random.default_rng(0)
 Q, K, V = (RANDOM.standard_normal((1, 4, 40, 16), np.float32) for _ in range(3))
 X = RANDOM.standard_normal((20, 16), np.float32)
-FOLDER = pathlib.Path(tempfile.mkdtemp())
+_folder = tempfile.TemporaryDirectory()  # removed when the program ends
+FOLDER = pathlib.Path(_folder.name)
 
 
 def nothing():

@@ -88,8 +88,8 @@ std::optional<double> number_in(std::string_view cell) {
   const std::size_t begin = cell.find_first_not_of(" \t");
   if (begin == std::string_view::npos) return std::nullopt;
   cell = cell.substr(begin, cell.find_last_not_of(" \t") + 1 - begin);
-  if (cell.find_first_of("xX(\n\v\f\r") != std::string_view::npos)
-    return std::nullopt;  // as 0x1p3 and nan(1) have
+  // strtod() also takes 0x1p3, nan(1), and blanks of other kinds.
+  if (cell.find_first_of("xX(\n\v\f\r") != std::string_view::npos) return std::nullopt;
   const std::string text(cell);
   char* end = nullptr;
   const double number = strtod_in_c_locale(text.c_str(), &end);

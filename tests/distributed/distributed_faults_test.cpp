@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include "cases/failing_communicator.h"
 #include "cases/local_ranks.h"
 #include "support/environment.h"
 #include "support/tensors.h"
@@ -14,6 +15,7 @@
 namespace saccade::test {
 namespace {
 
+using cases::FailingCommunicator;
 using cases::on_local_ranks;
 using distributed::CommunicationError;
 using distributed::Communicator;
@@ -117,8 +119,7 @@ TEST(DistributedFaults, GiveUpWhenARankStopsInTheMiddle) {
   EXPECT_THAT(errors[2], HasSubstr("no answer within"));
 }
 
-// ---- A fault at each step
-// ----------------------------------------------------------------------------------------
+// ---- A fault at each step ------------------------------------------------------------------------------------
 
 enum class Fault : std::uint8_t {
   gone,   ///< it is killed: its transport fails, and sends nothing from then on
@@ -126,53 +127,13 @@ enum class Fault : std::uint8_t {
   short_  ///< its message is one byte short
 };
 
-/// The transport of a rank that fails at one of its messages: sends, receives and exchanges with all ranks are
-/// counted.
-class FailingCommunicator final : public Communicator {
- public:
-  /// Fails at message `at`, counted from 1; 0: never.
-  FailingCommunicator(Communicator& inner, Fault fault, int at) : inner_(inner), fault_(fault), at_(at) {
-    set_timeout(inner.timeout());
-  }
-
-  int messages() const { return messages_; }
-
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  Request send(int to, const void* data, std::size_t bytes) override {
-    return inner_.send(to, data, bytes - missing(bytes));
-  }
-  Request receive(int from, void* data, std::size_t bytes) override {
-    return inner_.receive(from, data, bytes - missing(bytes));
-  }
-  bool is_finished(Request request) override {
-    if (is_gone_) throw CommunicationError("rank 1 is gone");
-    return inner_.is_finished(request);
-  }
-  void all_gather(const void* own, void* all, std::size_t bytes,
-                  std::chrono::steady_clock::time_point until) override {
-    inner_.all_gather(own, all, bytes - missing(bytes), until);
-  }
-
- private:
-  /// Counts a message of `bytes` bytes, and does what happens at it; returns how many bytes of it are missing.
-  std::size_t missing(std::size_t bytes) {
-    if (is_gone_) throw CommunicationError("rank 1 is gone");
-    if (++messages_ != at_) return 0;
-    if (fault_ == Fault::late) std::this_thread::sleep_for(2 * timeout());
-    if (fault_ == Fault::short_) return bytes > 1 ? 1 : 0;
-    if (fault_ == Fault::gone) {
-      is_gone_ = true;
-      throw CommunicationError("rank 1 is gone");
-    }
-    return 0;
-  }
-
-  Communicator& inner_;
-  Fault fault_;
-  int at_, messages_ = 0;
-  bool is_gone_ = false;
-};
+FailingCommunicator::Fault happens(Fault fault, std::chrono::milliseconds timeout) {
+  return [=](std::size_t bytes) -> std::size_t {
+    if (fault == Fault::gone) throw CommunicationError("rank 1 is gone");
+    if (fault == Fault::late) std::this_thread::sleep_for(2 * timeout);
+    return fault == Fault::short_ && bytes > 1 ? 1 : 0;
+  };
+}
 
 /// A problem of 384 rows and 3 kv heads, divided among 3 ranks, and what a pass of it gives in one process.
 class DividedPass {
@@ -203,7 +164,8 @@ class DividedPass {
         3,
         [&](Communicator& inner) {
           const auto rank = static_cast<std::size_t>(inner.rank());
-          communicators[rank] = std::make_unique<FailingCommunicator>(inner, fault, rank == 1 ? at : 0);
+          communicators[rank] =
+              std::make_unique<FailingCommunicator>(inner, rank == 1 ? at : 0, happens(fault, timeout));
           try {
             call(*communicators[rank], tensors[rank]);
           } catch (const CommunicationError& error) {
@@ -296,7 +258,7 @@ void expect_end(const OneFault& f) {
   EXPECT_TRUE(f.fault == Fault::late || std::ranges::any_of(errors, [](const auto& e) { return !e.empty(); }))
       << what;
   EXPECT_LT(seconds.count(), 60.0) << what;  // the threads of all calls share few cores
-  if (f.message > 1) return;  // it takes as long as the rest
+  if (f.message > 1) return;                 // it takes as long as the rest
   EXPECT_THAT(f.pass->run(Fault::gone, 0, std::chrono::seconds(60)), Each(std::string())) << what;
 }
 

@@ -11,7 +11,8 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
-#include <utility>
+
+#include "cases/failing_communicator.h"
 
 namespace {
 
@@ -21,43 +22,14 @@ using saccade::distributed::Sharding;
 
 constexpr std::int64_t kRows = 4096;
 
-/// The transport of a rank that stops or is killed at a message: sends, receives and exchanges with all ranks are
-/// counted from 1.
-class FailingCommunicator final : public saccade::distributed::Communicator {
- public:
-  FailingCommunicator(Communicator& inner, std::string what, int message)
-      : inner_(inner), what_(std::move(what)), left_(message) {
-    set_timeout(inner.timeout());
-  }
-
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  Request send(int to, const void* data, std::size_t bytes) override {
-    count();
-    return inner_.send(to, data, bytes);
-  }
-  Request receive(int from, void* data, std::size_t bytes) override {
-    count();
-    return inner_.receive(from, data, bytes);
-  }
-  bool is_finished(Request request) override { return inner_.is_finished(request); }
-  void all_gather(const void* own, void* all, std::size_t bytes,
-                  std::chrono::steady_clock::time_point until) override {
-    count();
-    inner_.all_gather(own, all, bytes, until);
-  }
-
- private:
-  void count() {
-    if (--left_ != 0) return;
-    if (what_ == "killed") std::raise(SIGKILL);
-    if (what_ == "stopped") std::this_thread::sleep_for(std::chrono::hours(1));
-  }
-
-  Communicator& inner_;
-  std::string what_;
-  int left_;
-};
+/// What happens to rank 1 at a message.
+saccade::cases::FailingCommunicator::Fault happens(const std::string& what) {
+  return [=](std::size_t) -> std::size_t {
+    if (what == "killed") std::raise(SIGKILL);
+    if (what == "stopped") std::this_thread::sleep_for(std::chrono::hours(1));
+    return 0;
+  };
+}
 
 /// A call, whose rank 1 behaves as `what` says.
 void call(saccade::distributed::Communicator& communicator, const std::string& what) {
@@ -84,7 +56,8 @@ int main(int argc, char** argv) {
     saccade::mpi::Communicator world(MPI_COMM_WORLD);
     world.set_timeout(std::chrono::seconds(2));
     const std::string what = argc > 1 ? argv[1] : "";
-    FailingCommunicator communicator(world, what, world.rank() == 1 && argc > 2 ? std::atoi(argv[2]) : 0);
+    const int message = world.rank() == 1 && argc > 2 ? std::atoi(argv[2]) : 0;
+    saccade::cases::FailingCommunicator communicator(world, message, happens(what));
     const auto start = std::chrono::steady_clock::now();
     std::string text = "nothing was thrown";
     bool is_lost = false;
