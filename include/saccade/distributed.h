@@ -223,7 +223,8 @@ class Plan {
 ///
 /// Throws the same exception on every rank: std::invalid_argument for an invalid argument on any rank, or
 /// arguments that differ between ranks; std::runtime_error for what a score modifier of any rank throws; each
-/// names the rank. Throws CommunicationError if a rank is gone or does not answer in time.
+/// names the rank. Throws CommunicationError if a rank is gone or does not answer in time. A rank whose memory runs
+/// out throws std::bad_alloc; to the others it is then a rank that is gone, or its error is one of its arguments.
 void attention(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
                const MutableTensorView& o, const ParallelConfig& division,
                const AttentionOptions& options = kDefaultAttentionOptions);

@@ -80,22 +80,18 @@ void attention_backward(Communicator& communicator, const TensorView& q, const T
   LocalGradients local = local_gradients(call, outcome, gradients);
   OptionGradients of_options(call, gradients);
   const ProgressHook hook([&] { call.messages.make_progress(); });
-  std::exception_ptr error;
   if (call.plan->division().exact && gradients.dk) {
     LocalGradients keys = local;
     local.dk = local.dv = {};
-    error = run_key_backward(call, keys);
+    run_key_backward(call, keys);
   }
   Tensor unused;  // the pass over rows also computes the gradients of options
   if (!local.dq && !local.dk && of_options.any()) {
     unused = Tensor(type_of_sums(q.dtype), Shape(call.local.q.dims().begin(), call.local.q.dims().end()));
     local.dq = unused;
   }
-  if (local.dq || local.dk) {
-    const std::exception_ptr of_rows = run_row_backward(call, local, of_options);
-    if (!error) error = of_rows;
-  }
-  call.end(error);
+  if (local.dq || local.dk) run_row_backward(call, local, of_options);
+  call.end();
 }
 
 }  // namespace saccade::distributed

@@ -22,11 +22,10 @@ AttentionOutcome attention_outcome(const std::vector<TensorView>& rows, bool is_
 /// The element type in which gradients are summed.
 inline DType type_of_sums(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-/// Computes the requested ones of dq, this rank's partial dk and dv, and the gradients of options. Returns what
-/// the caller's functions threw on this rank.
-std::exception_ptr run_row_backward(Call& call, const LocalGradients& local, OptionGradients& options);
+/// Computes the requested ones of dq, this rank's partial dk and dv, and the gradients of options.
+void run_row_backward(Call& call, const LocalGradients& local, OptionGradients& options);
 
 /// Computes dk and dv of this rank's keys from all rows that see them.
-std::exception_ptr run_key_backward(Call& call, const LocalGradients& local);
+void run_key_backward(Call& call, const LocalGradients& local);
 
 }  // namespace saccade::distributed

@@ -1,6 +1,5 @@
 // run_key_backward(): dk and dv of a rank's keys from all rows that see them, bit for bit as in one process.
 #include <cstring>
-#include <exception>
 
 #include "distributed/backward.h"
 #include "distributed/flow/flow.h"
@@ -17,9 +16,9 @@ class KeyBackward {
         plan_(call.sizes, division_of(call), call.options),
         rows_(call.messages, needed_rows(), local.rows) {}
 
-  std::exception_ptr run() {
-    if (plan_.steps() == 0) return nullptr;  // no batch entry: there is nothing to post
-    call_.messages.guard({rows_.open()}, [&] {
+  void run() {
+    if (plan_.steps() == 0) return;  // no batch entry: there is nothing to post
+    call_.messages.guard([&] {
       post(0);
       for (std::int64_t step = 0; step < plan_.steps(); ++step) {
         rows_.wait(step);
@@ -28,7 +27,6 @@ class KeyBackward {
       }
       rows_.finish();
     });
-    return error_;
   }
 
  private:
@@ -60,14 +58,9 @@ class KeyBackward {
   }
 
   void compute(std::int64_t step) {
-    if (error_) return;
-    try {
+    call_.error.during([&] {
       for (const Plan::Piece& piece : pieces(step)) compute(step, piece);
-    } catch (const CommunicationError&) {
-      throw;
-    } catch (...) {
-      error_ = std::current_exception();  // others still wait for this rank
-    }
+    });
   }
 
   void compute(std::int64_t step, const Plan::Piece& piece) {
@@ -121,13 +114,10 @@ class KeyBackward {
   Plan plan_;
   Gather rows_;
   ReceiveBuffer k_, v_, dk_, dv_;
-  std::exception_ptr error_;
 };
 
 }  // namespace
 
-std::exception_ptr run_key_backward(Call& call, const LocalGradients& local) {
-  return KeyBackward(call, local).run();
-}
+void run_key_backward(Call& call, const LocalGradients& local) { KeyBackward(call, local).run(); }
 
 }  // namespace saccade::distributed

@@ -2,7 +2,6 @@
 // keys.
 #include <algorithm>
 #include <cstring>
-#include <exception>
 
 #include "distributed/backward.h"
 #include "distributed/flow/keys.h"
@@ -26,8 +25,8 @@ class RowBackward {
         wants_dq_(static_cast<bool>(local.dq)),
         wants_dkv_(static_cast<bool>(local.dk)) {}
 
-  std::exception_ptr run() {
-    call_.messages.guard({keys_.open(), rows_.open(), dq_.open(), dkv_.open()}, [&] {
+  void run() {
+    call_.messages.guard([&] {
       post(0);
       for (std::int64_t step = 0; step < call_.steps(); ++step) {
         keys_.wait(step);
@@ -46,7 +45,6 @@ class RowBackward {
       dkv_.finish();
       options_.add_up();
     });
-    return error_;
   }
 
  private:
@@ -68,19 +66,14 @@ class RowBackward {
     if (!unit.exists) return;
     const std::vector<Plan::Piece> pieces = call_.plan->pieces(call_.rank(), unit.batch);
     make_room(pieces);
-    if (error_) return;
-    try {
+    call_.error.during([&] {
       // Starts the sums with the piece that covers all keys, if there is one.
       const auto widest = std::ranges::find(pieces, sums_, &Plan::Piece::keys);
       if (widest == pieces.end()) clear(dk_), clear(dv_);
       if (widest != pieces.end()) compute(step, unit, *widest, dk_.numbers, dv_.numbers);
       for (auto piece = pieces.begin(); piece != pieces.end(); ++piece)
         if (piece != widest) add(step, unit, *piece);
-    } catch (const CommunicationError&) {
-      throw;
-    } catch (...) {
-      error_ = std::current_exception();  // others still wait for this rank
-    }
+    });
   }
 
   /// Room for dk and dv of all keys that the kernels are called with.
@@ -133,13 +126,12 @@ class RowBackward {
   bool wants_dq_, wants_dkv_;
   Run sums_{};  // the keys of dk_ and dv_
   ReceiveBuffer dk_, dv_, more_dk_, more_dv_;
-  std::exception_ptr error_;
 };
 
 }  // namespace
 
-std::exception_ptr run_row_backward(Call& call, const LocalGradients& local, OptionGradients& options) {
-  return RowBackward(call, local, options).run();
+void run_row_backward(Call& call, const LocalGradients& local, OptionGradients& options) {
+  RowBackward(call, local, options).run();
 }
 
 }  // namespace saccade::distributed

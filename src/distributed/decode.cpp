@@ -2,7 +2,6 @@
 // of the splits of all ranks are merged in ascending order.
 #include <algorithm>
 #include <array>
-#include <exception>
 
 #include "backend/visibility.h"
 #include "core/check.h"
@@ -55,19 +54,20 @@ std::vector<Segment> segments_of(const AttentionParams& p, const Sharding& keys)
 class PassQ {
  public:
   PassQ(const PassQCall& call)
-      : call_(call), segments_(segments_of(call.params, call.keys)), heads_{0, call.params.num_heads} {}
+      : call_(call),
+        segments_(segments_of(call.params, call.keys)),
+        heads_{0, call.params.num_heads},
+        messages_(call.messages.communicator()) {}
 
   void run() {
     const ProgressHook hook([this] { call_.messages.make_progress(); });
-    call_.messages.guard({{&messages_, &messages_, &messages_, &messages_}}, [&] {
+    call_.messages.guard([&] {
       gather_rows();
       compute();
       exchange_states();
-      merge();
     });
+    call_.error.during([&] { merge(); });
   }
-
-  std::exception_ptr error() const { return error_; }
 
  private:
   int rank() const { return call_.messages.rank(); }
@@ -128,14 +128,7 @@ class PassQ {
     for (const Segment& segment : segments_) {
       if (segment.rank != rank()) continue;
       states_.push_back(Tensor(type_of_states(), shape_of_states(segment.pieces(), all_rows_.shape[2])));
-      if (error_) continue;
-      try {
-        compute(segment, states_.back());
-      } catch (const CommunicationError&) {
-        throw;
-      } catch (...) {
-        error_ = std::current_exception();  // others still wait for this rank's states
-      }
+      call_.error.during([&] { compute(segment, states_.back()); });
     }
   }
 
@@ -203,7 +196,6 @@ class PassQ {
   }
 
   void merge() {
-    if (error_) return;
     const std::vector<Run> runs = rows_of(rank());
     std::int64_t pieces = 0;
     for (const Segment& segment : segments_) pieces += segment.pieces();
@@ -232,16 +224,11 @@ class PassQ {
   std::vector<Tensor> states_;  // of this rank's segments
   std::vector<Parcel> parts_;   // states of every segment, for each run of this rank's rows
   Batch messages_;
-  std::exception_ptr error_;
 };
 
 }  // namespace
 
-std::exception_ptr run_pass_q(const PassQCall& call) {
-  PassQ pass(call);
-  pass.run();
-  return pass.error();
-}
+void run_pass_q(const PassQCall& call) { PassQ(call).run(); }
 
 void decode(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
             const MutableTensorView& o, const ParallelConfig& division, const AttentionOptions& options) {
@@ -268,17 +255,19 @@ void decode(Communicator& communicator, const TensorView& q, const TensorView& k
   if (communicator.size() == 1) return saccade::decode(q, k, v, o, options);
   const KeyRows keys(as_headed(k, options), options.k_scale, options.k_multipliers),
       values(as_headed(v, options), options.v_scale, options.v_multipliers);
-  PassQCall call{.messages = messages,
-                 .options = options,
-                 .params = whole->params,
-                 .keys = of_keys.keys,
-                 .rows = nullptr,
-                 .q = as_headed(q, options),
-                 .k = keys,
-                 .v = values,
-                 .o = as_headed(o, options),
-                 .lse = options.lse ? with_rank(options.lse, 3) : MutableTensorView()};
-  end_call(messages, kName, options, run_pass_q(call));
+  RankError error(messages, options);
+  run_pass_q({.messages = messages,
+              .error = error,
+              .options = options,
+              .params = whole->params,
+              .keys = of_keys.keys,
+              .rows = nullptr,
+              .q = as_headed(q, options),
+              .k = keys,
+              .v = values,
+              .o = as_headed(o, options),
+              .lse = options.lse ? with_rank(options.lse, 3) : MutableTensorView()});
+  error.end(messages, kName);
 }
 
 }  // namespace saccade::distributed

@@ -1,7 +1,5 @@
 // distributed::attention() by all methods but pass_q: the inputs of a step are transferred while the previous
 // step is computed.
-#include <exception>
-
 #include "distributed/flow/keys.h"
 #include "distributed/flow/rows.h"
 #include "distributed/pass_q.h"
@@ -25,7 +23,7 @@ class Forward {
 
   void run() {
     const ProgressHook hook([this] { call_.messages.make_progress(); });
-    call_.messages.guard({keys_.open(), queries_.open(), results_.open()}, [&] {
+    call_.messages.guard([&] {
       post(0);
       for (std::int64_t step = 0; step < call_.steps(); ++step) {
         keys_.wait(step);
@@ -42,7 +40,7 @@ class Forward {
       queries_.finish();
       results_.finish();
     });
-    call_.end(error_);
+    call_.end();
   }
 
  private:
@@ -53,8 +51,8 @@ class Forward {
 
   void compute(std::int64_t step) {
     const Plan::Unit unit = call_.unit(step);
-    if (!unit.exists || error_) return;
-    try {
+    if (!unit.exists) return;
+    call_.error.during([&] {
       const std::vector<Plan::Piece> pieces = call_.plan->pieces(call_.rank(), unit.batch);
       if (unit.part == 0) states_.clear();
       for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -63,11 +61,7 @@ class Forward {
         else
           add(step, unit, pieces[i], i);
       }
-    } catch (const CommunicationError&) {
-      throw;
-    } catch (...) {
-      error_ = std::current_exception();  // others still wait for this rank's keys
-    }
+    });
   }
 
   void compute(std::int64_t step, const Plan::Unit& unit, const Plan::Piece& piece) {
@@ -109,7 +103,6 @@ class Forward {
   Results results_;
   bool has_lse_;
   std::vector<AttentionState> states_;  // of the pieces of a unit
-  std::exception_ptr error_;
 };
 
 }  // namespace
@@ -120,17 +113,20 @@ void attention(Communicator& communicator, const TensorView& q, const TensorView
   const bool by_pass_q = call.plan->division().method == Method::pass_q;
   if (communicator.size() == 1)
     return by_pass_q ? saccade::decode(q, k, v, o, options) : saccade::attention(q, k, v, o, options);
-  if (by_pass_q)
-    return call.end(run_pass_q({.messages = call.messages,
-                                .options = options,
-                                .params = call.params(),
-                                .keys = call.plan->division().keys,
-                                .rows = &call.plan->division().rows,
-                                .q = call.local.q,
-                                .k = call.local.key_rows,
-                                .v = call.local.value_rows,
-                                .o = as_headed(o, options),
-                                .lse = options.lse ? with_rank(options.lse, 3) : MutableTensorView()}));
+  if (by_pass_q) {
+    run_pass_q({.messages = call.messages,
+                .error = call.error,
+                .options = options,
+                .params = call.params(),
+                .keys = call.plan->division().keys,
+                .rows = &call.plan->division().rows,
+                .q = call.local.q,
+                .k = call.local.key_rows,
+                .v = call.local.value_rows,
+                .o = as_headed(o, options),
+                .lse = options.lse ? with_rank(options.lse, 3) : MutableTensorView()});
+    return call.end();
+  }
   std::vector<MutableTensorView> outputs{as_headed(o, options)};
   if (options.lse) outputs.push_back(as_column(options.lse));
   Forward(call, outputs).run();

@@ -1,8 +1,6 @@
 // The pass_q method: sends query rows to the ranks that own the keys.
 #pragma once
 
-#include <exception>
-
 #include "distributed/call/call.h"
 
 namespace saccade::distributed {
@@ -10,6 +8,7 @@ namespace saccade::distributed {
 /// Tensors are [batch, heads, rows, dim].
 struct PassQCall {
   Messages& messages;
+  RankError& error;
   const AttentionOptions& options;
   const AttentionParams& params;  ///< of the whole problem
   const Sharding& keys;
@@ -19,7 +18,7 @@ struct PassQCall {
   MutableTensorView o, lse;  ///< lse may be empty
 };
 
-/// Computes o. Returns what the caller's functions threw on this rank.
-std::exception_ptr run_pass_q(const PassQCall& call);
+/// Computes o.
+void run_pass_q(const PassQCall& call);
 
 }  // namespace saccade::distributed

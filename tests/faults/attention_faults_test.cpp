@@ -1,9 +1,11 @@
 // Memory that runs out in attention, its gradients, decoding, inspection, states and caches.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cases/gradient_case.h"
@@ -105,6 +107,55 @@ TEST(AllocationFaults, OfDecodeOnThreads) {
     });
     expect_survives([&] { return giving([&] { return decode_states(p.q, p.k, p.v, {.num_threads = 3}); }); });
   }
+}
+
+TEST(AllocationFaults, OfMergingStates) {
+  for (const DType dtype : kFloats) {
+    SCOPED_TRACE(name_of(dtype));
+    const LargeProblem p(dtype, 2, 2 * kDecodeSplitKeys + 100);
+    const Tensor states = decode_states(p.q, p.k, p.v);
+    failures_of([&]() -> Operation {
+      const auto o = std::make_shared<Tensor>(dtype, p.q.shape());
+      return {.run = [&, o] { merge_decode_states(p.q, p.k, p.v, states, *o, {.num_threads = 3}); },
+              .result = [o] { return bits_of(*o); }};
+    });
+    std::vector<Tensor> parts, lses;
+    for (int part = 0; part < 3; ++part) {
+      parts.emplace_back(dtype, p.q.shape());
+      lses.emplace_back(dtype == DType::f64 ? DType::f64 : DType::f32, Shape{1, 4, 2});
+      attention(p.q, p.k.view().slice(2, 100 * part, 100 * part + 100),
+                p.v.view().slice(2, 100 * part, 100 * part + 100), parts.back(), {.lse = lses.back()});
+    }
+    std::vector<PartialResult> given;
+    for (std::size_t part = 0; part < 3; ++part) given.push_back({parts[part], lses[part]});
+    failures_of([&]() -> Operation {
+      const auto o = std::make_shared<Tensor>(dtype, p.q.shape());
+      const auto lse = std::make_shared<Tensor>(lses[0].dtype(), lses[0].shape());
+      return {.run = [&, o, lse] { merge_states(given, *o, *lse); },
+              .result = [o, lse] { return bits_of(*o) + bits_of(*lse); }};
+    });
+  }
+}
+
+/// Its tasks throw nothing, so that the host's threads live on.
+TEST(AllocationFaults, OfCallsOnAHostsThreads) {
+  const LargeProblem p(DType::f32);
+  const struct HostThreads {
+    HostThreads() {
+      set_parallel_for([](int tasks, const std::function<void(int)>& task) {
+        std::vector<std::thread> threads;
+        const SparedAllocations of_the_host;
+        threads.reserve(static_cast<std::size_t>(tasks));
+        for (int i = 0; i < tasks; ++i) threads.emplace_back([&task, i] { task(i); });
+        for (std::thread& thread : threads) thread.join();
+      });
+    }
+    ~HostThreads() { set_parallel_for({}); }
+  } host;
+  expect_survives([&] {
+    return giving([&] { return attention(p.q, p.k, p.v, {.causal = Causal::top_left, .num_threads = 3}); });
+  });
+  expect_survives([&] { return giving([&] { return decode_states(p.q, p.k, p.v, {.num_threads = 3}); }); });
 }
 
 TEST(AllocationFaults, OfGradientsOnThreads) {

@@ -23,10 +23,22 @@ struct FailingAllocations {
 inline FailingAllocations failing_allocations;
 inline std::atomic<std::size_t> counted_allocations{0};
 
+/// Whether the allocations of a thread succeed and are not counted.
+inline thread_local bool is_spared = false;
+
+/// Spares those of this thread while it lives.
+class SparedAllocations {
+ public:
+  SparedAllocations() { is_spared = true; }
+  ~SparedAllocations() { is_spared = false; }
+  SparedAllocations(const SparedAllocations&) = delete;
+  SparedAllocations& operator=(const SparedAllocations&) = delete;
+};
+
 /// Whether an allocation of this size fails.
 inline bool fails_now(std::size_t bytes) {
   const FailingAllocations& failing = failing_allocations;
-  if (failing.first == 0 || bytes < failing.least_bytes) return false;
+  if (failing.first == 0 || bytes < failing.least_bytes || is_spared) return false;
   const std::size_t number = ++counted_allocations;
   return number == failing.first || (failing.for_good && number > failing.first);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <type_traits>
 
 #include "core/check.h"
@@ -13,7 +14,7 @@
 namespace saccade::distributed {
 namespace {
 
-enum class Status : std::uint32_t { fine, invalid_argument, other };
+enum class Status : std::uint32_t { fine, invalid_argument, no_memory, other };
 
 /// The outcome of a call on one rank.
 struct Outcome {
@@ -179,6 +180,8 @@ Outcome outcome_of(const std::function<void()>& f) {
     f();
   } catch (const std::invalid_argument& error) {
     outcome.set(Status::invalid_argument, error.what());
+  } catch (const std::bad_alloc&) {
+    outcome.set(Status::no_memory, "memory ran out");
   } catch (const std::exception& error) {
     outcome.set(Status::other, error.what());
   } catch (...) {
@@ -187,8 +190,9 @@ Outcome outcome_of(const std::function<void()>& f) {
   return outcome;
 }
 
-void refuse_failure(std::string_view function, int rank, const Outcome& outcome) {
+void refuse_failure(std::string_view function, int rank, const Outcome& outcome, bool is_own) {
   if (outcome.status == Status::fine) return;
+  if (is_own && outcome.status == Status::no_memory) throw std::bad_alloc();
   std::string message = outcome.message;
   if (message.starts_with('[')) message.erase(0, message.find("] ") + 2);
   if (outcome.status == Status::invalid_argument) refuse(function, "rank ", rank, ": ", message);
@@ -218,10 +222,10 @@ void agree(Messages& messages, const Agreement& agreement, const std::function<v
     check();
     if (messages.size() > 1) fill(agreement, own);
   });
-  if (messages.size() == 1) return refuse_failure(agreement.function, 0, own.outcome);
+  if (messages.size() == 1) return refuse_failure(agreement.function, 0, own.outcome, true);
   const std::vector<Header> all = gathered(messages, own, "the arguments of other ranks");
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    refuse_failure(agreement.function, static_cast<int>(rank), all[rank].outcome);
+  for (int rank = 0; rank < messages.size(); ++rank)
+    refuse_failure(agreement.function, rank, all[static_cast<std::size_t>(rank)].outcome, rank == messages.rank());
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     refuse_difference(agreement.function, static_cast<int>(rank), all[rank], all.front());
 }
@@ -231,8 +235,8 @@ void agree_on_end(Messages& messages, std::string_view function, std::exception_
     if (error) std::rethrow_exception(error);
   });
   const std::vector<Outcome> all = gathered(messages, own, "the end of the call on other ranks");
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    refuse_failure(function, static_cast<int>(rank), all[rank]);
+  for (int rank = 0; rank < messages.size(); ++rank)
+    refuse_failure(function, rank, all[static_cast<std::size_t>(rank)], rank == messages.rank());
 }
 
 }  // namespace saccade::distributed

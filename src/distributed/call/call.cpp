@@ -74,7 +74,7 @@ Sizes sizes_of(const TensorView& q, const TensorView& k, const TensorView& v, co
 Call::Call(Communicator& communicator, std::string_view name, const TensorView& q, const TensorView& k,
            const TensorView& v, const TensorView& o, const ParallelConfig& division,
            const AttentionOptions& options_of_call, const std::function<void()>& check)
-    : function(name), messages(communicator, name), options(options_of_call) {
+    : function(name), messages(communicator, name), options(options_of_call), error(messages, options) {
   Agreement agreement{
       .function = name, .q = q, .k = k, .v = v, .o = o, .sizes = {}, .division = &division, .options = &options};
   agree(messages, agreement, [&] {
@@ -96,10 +96,11 @@ Call::Call(Communicator& communicator, std::string_view name, const TensorView& 
   local.value_rows = KeyRows(local.v, options.v_scale, options.v_multipliers);
 }
 
-void end_call(Messages& messages, std::string_view function, const AttentionOptions& options,
-              const std::exception_ptr& error) {
-  if (messages.size() > 1 && may_throw(options)) return agree_on_end(messages, function, error);
-  if (error) std::rethrow_exception(error);
+RankError::RankError(const Messages& messages, const AttentionOptions& options)
+    : is_agreed_on_(messages.size() > 1 && may_throw(options)) {}
+
+void RankError::end(Messages& messages, std::string_view function) const {
+  if (is_agreed_on_) agree_on_end(messages, function, error_);
 }
 
 }  // namespace saccade::distributed

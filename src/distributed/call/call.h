@@ -38,9 +38,33 @@ void check_tensors(std::string_view function, const TensorView& q, const TensorV
 void check_rows(std::string_view function, std::string_view name, const TensorView& tensor,
                 const AttentionOptions& options, const Sharding& sharding, int rank);
 
-/// Ends a call with what this rank caught, if anything: throws on every rank if any rank caught something.
-void end_call(Messages& messages, std::string_view function, const AttentionOptions& options,
-              const std::exception_ptr& error);
+/// What this rank's kernels throw in a call. If the caller's functions may throw, all ranks agree on how the call
+/// ends, and this rank sends until then what others wait for; otherwise it leaves at once, as a rank that is gone.
+class RankError {
+ public:
+  RankError(const Messages& messages, const AttentionOptions& options);
+
+  /// Calls f, unless an earlier one has thrown.
+  template <class F>
+  void during(const F& f) {
+    if (error_) return;
+    try {
+      f();
+    } catch (const CommunicationError&) {
+      throw;
+    } catch (...) {
+      if (!is_agreed_on_) throw;
+      error_ = std::current_exception();
+    }
+  }
+
+  /// Ends the call: throws on every rank if any rank caught something.
+  void end(Messages& messages, std::string_view function) const;
+
+ private:
+  bool is_agreed_on_;
+  std::exception_ptr error_;
+};
 
 /// Checks a call's arguments, agrees on them with the other ranks, and plans it.
 class Call {
@@ -54,7 +78,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  void end(const std::exception_ptr& error) { end_call(messages, function, options, error); }
+  void end() { error.end(messages, function); }
 
   std::int64_t steps() const { return plan->steps(); }
   int rank() const { return messages.rank(); }
@@ -69,6 +93,7 @@ class Call {
   std::string_view function;
   Messages messages;
   const AttentionOptions& options;
+  RankError error;
   Sizes sizes;
   std::unique_ptr<Plan> plan;
   std::unique_ptr<WholeProblem> whole;

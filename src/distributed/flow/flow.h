@@ -63,12 +63,10 @@ class Gather {
   /// Rows of the sequence in tensor i, [heads, rows, dim]. Rows that are not needed are undefined.
   TensorView rows(std::size_t i, std::int64_t step, Run rows) const;
 
-  std::array<Batch*, 4> open() {
-    return {&slots_[0].receives, &slots_[0].sends, &slots_[1].receives, &slots_[1].sends};
-  }
-
  private:
   struct Slot {
+    explicit Slot(Communicator& communicator) : receives(communicator), sends(communicator) {}
+
     std::vector<ReceiveBuffer> rooms;
     std::int64_t first = 0;
     Batch receives, sends;
@@ -101,10 +99,6 @@ class Reduce {
   /// Waits until all messages are sent.
   void finish();
 
-  std::array<Batch*, 4> open() {
-    return {&slots_[0].receives, &slots_[0].sends, &slots_[1].receives, &slots_[1].sends};
-  }
-
  private:
   /// A partial result: what one rank computed for some of this rank's rows.
   struct Part {
@@ -115,6 +109,8 @@ class Reduce {
     MutableTensorView numbers;  // [heads, rows, dim]
   };
   struct Slot {
+    explicit Slot(Communicator& communicator) : receives(communicator), sends(communicator) {}
+
     std::vector<Part> parts;
     Batch receives, sends;
   };

@@ -19,7 +19,6 @@ class Keys {
   TensorView v(std::int64_t step, Run keys) const;
   /// Sets the options of such a call that belong to its keys and values: scales and multipliers.
   void describe(std::int64_t step, Run keys, AttentionOptions& options) const;
-  std::array<Batch*, 4> open() { return fetch_.open(); }
 
  private:
   /// The rows of tensors [begin, end) of fetch_, in the form that a call takes, and of channels.

@@ -18,7 +18,6 @@ class Rows {
   void finish() { fetch_.finish(); }
   /// Rows of tensor i for the query heads of the step's unit, [heads, rows, dim].
   TensorView rows(std::size_t i, std::int64_t step, Run rows) const;
-  std::array<Batch*, 4> open() { return fetch_.open(); }
 
  private:
   Call& call_;
@@ -39,7 +38,6 @@ class Results {
   void post(std::int64_t step);
   void wait(std::int64_t step);
   void finish() { give_.finish(); }
-  std::array<Batch*, 4> open() { return give_.open(); }
 
  private:
   Call& call_;

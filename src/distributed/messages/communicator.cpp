@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "core/check.h"
 #include "core/threads/platform.h"
@@ -14,9 +15,13 @@ void Communicator::set_timeout(std::chrono::nanoseconds timeout) {
   timeout_ = timeout;
 }
 
-void Communicator::fail(const std::string& why, std::vector<std::shared_ptr<void>> memory) {
-  if (failure_.empty()) failure_ = why;
-  kept_.insert(kept_.end(), memory.begin(), memory.end());
+void Communicator::fail(std::string_view why) noexcept {
+  if (!failure_.empty()) return;
+  try {
+    failure_ = why;
+  } catch (const std::bad_alloc&) {
+    failure_ = "no memory";  // short strings need none
+  }
 }
 
 void Communicator::all_gather(const void* own, void* all, std::size_t bytes,

@@ -33,6 +33,8 @@ class Mailbox {
 
   /// One all-gather of all ranks.
   struct Round {
+    explicit Round(std::size_t size) : bytes(size) {}
+
     std::vector<std::byte> bytes;
     int arrived = 0;
     std::shared_ptr<Message> message = std::make_shared<Message>();  // done when all ranks have arrived
@@ -41,10 +43,7 @@ class Mailbox {
   /// Adds the bytes of one of `size` ranks to the open round.
   std::shared_ptr<Round> give(int rank, int size, const void* own, std::size_t bytes) {
     const threads::Lock lock(mutex_);
-    if (!round_) {
-      round_ = std::make_shared<Round>();
-      round_->bytes.resize(static_cast<std::size_t>(size) * bytes);
-    }
+    if (!round_) round_ = std::make_shared<Round>(static_cast<std::size_t>(size) * bytes);
     if (round_->bytes.size() != static_cast<std::size_t>(size) * bytes)
       throw CommunicationError("ranks give another number of bytes than others");
     std::memcpy(round_->bytes.data() + static_cast<std::size_t>(rank) * bytes, own, bytes);

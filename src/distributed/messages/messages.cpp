@@ -28,7 +28,7 @@ void Messages::send(Batch& batch, int to, const TensorView& rows) {
   const std::size_t bytes = static_cast<std::size_t>(rows.size()) * size_of(rows.dtype);
   const Buffer copy_of_rows = make_buffer(bytes);
   copy(rows, MutableTensorView(copy_of_rows.get(), rows.dtype, rows.dims()));
-  batch.memory.push_back(copy_of_rows);
+  batch.owners.push_back(copy_of_rows);
   const std::size_t most = communicator_.most_bytes();
   for (std::size_t at = 0; at < bytes; at += most)
     batch.requests.push_back(communicator_.send(to, copy_of_rows.get() + at, std::min(bytes - at, most)));
@@ -38,7 +38,7 @@ void Messages::receive(Batch& batch, int from, const MutableTensorView& rows, co
   if (rows.size() == 0) return;
   const std::size_t bytes = static_cast<std::size_t>(rows.size()) * size_of(rows.dtype);
   auto* const to = static_cast<std::byte*>(rows.mutable_data());
-  batch.memory.push_back(memory);
+  batch.owners.push_back(memory);
   const std::size_t most = communicator_.most_bytes();
   for (std::size_t at = 0; at < bytes; at += most)
     batch.requests.push_back(communicator_.receive(from, to + at, std::min(bytes - at, most)));
@@ -51,33 +51,24 @@ void Messages::wait(Batch& batch, const std::string& what) {
     throw CommunicationError("waiting for " + what + ": " + error.what());
   }
   batch.requests.clear();
-  batch.memory.clear();
+  batch.owners.clear();
 }
 
 std::vector<std::byte> Messages::all_gather(std::span<const std::byte> own, const std::string& what) {
-  std::vector<std::byte> all(own.size() * static_cast<std::size_t>(size()));
-  const auto memory = std::make_shared<std::vector<std::byte>>(std::move(all));
-  Batch batch;
-  batch.memory = {memory};
-  guard({{&batch, &batch, &batch, &batch}}, [&] {
+  std::shared_ptr<std::vector<std::byte>> all;
+  guard([&] {
+    all = std::make_shared<std::vector<std::byte>>(own.size() * static_cast<std::size_t>(size()));
+    Batch batch(communicator_);
+    batch.owners.push_back(all);
     try {
-      communicator_.all_gather(own.data(), memory->data(), own.size(),
+      communicator_.all_gather(own.data(), all->data(), own.size(),
                                std::chrono::steady_clock::now() + communicator_.timeout());
     } catch (const CommunicationError& error) {
       throw CommunicationError("waiting for " + what + ": " + error.what());
     }
+    batch.owners.clear();
   });
-  return std::move(*memory);
-}
-
-void Messages::fail(const std::string& why, const std::vector<std::array<Batch*, 4>>& open) {
-  std::vector<std::shared_ptr<void>> memory;
-  for (const std::array<Batch*, 4>& flow : open) {
-    for (const Batch* batch : flow) memory.insert(memory.end(), batch->memory.begin(), batch->memory.end());
-  }
-  const std::string text = "[" + std::string(function_) + "] rank " + std::to_string(rank()) + ", " + why;
-  communicator_.fail(text, memory);
-  throw CommunicationError(text);
+  return std::move(*all);
 }
 
 }  // namespace saccade::distributed

@@ -21,10 +21,20 @@ struct Parcel {
   MutableTensorView numbers;
 };
 
-/// Requests that are waited for together, and their memory.
-struct Batch {
+/// Requests that are waited for together, and their memory. If they are never finished, for an exception came, the
+/// communicator keeps it.
+class Batch {
+ public:
+  explicit Batch(Communicator& communicator) : communicator_(communicator) {}
+  ~Batch() { communicator_.keep(std::move(owners)); }
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
   std::vector<Communicator::Request> requests;
-  std::vector<std::shared_ptr<void>> memory;
+  Communicator::Owners owners;  ///< none: all are finished
+
+ private:
+  Communicator& communicator_;
 };
 
 class Messages {
@@ -51,19 +61,25 @@ class Messages {
 
   void make_progress() { communicator_.make_progress(); }
 
-  /// Calls f; if it throws CommunicationError, marks the communicator as failed, keeping the memory of `open`.
+  /// Calls f, which exchanges messages; if it throws, other ranks may wait for some that never come, so the
+  /// communicator is marked as failed.
   template <class F>
-  void guard(const std::vector<std::array<Batch*, 4>>& open, const F& f) {
+  void guard(const F& f) {
     try {
       f();
     } catch (const CommunicationError& error) {
-      fail(error.what(), open);
+      communicator_.fail(error.what());
+      throw CommunicationError("[" + std::string(function_) + "] rank " + std::to_string(rank()) + ", " +
+                               error.what());
+    } catch (...) {
+      communicator_.fail("an exception left a call before its last message");
+      throw;
     }
   }
 
- private:
-  [[noreturn]] void fail(const std::string& why, const std::vector<std::array<Batch*, 4>>& open);
+  Communicator& communicator() { return communicator_; }
 
+ private:
   Communicator& communicator_;
   std::string_view function_;
 };
