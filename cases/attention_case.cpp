@@ -3,6 +3,7 @@
 #include <saccade/decode.h>
 #include <saccade/runtime.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -52,16 +53,36 @@ std::string describe(const AttentionCase& c) {
   return line + (c.score_function ? c.score_function->name() : "no score function");
 }
 
-Tensor bound_of_weights(const reference::AttentionResult& exact) {
+Tensor bound_of_weights(const reference::AttentionResult& exact, DType dtype) {
+  const auto underflow = [](auto number) {
+    using Limits = std::numeric_limits<decltype(number)>;
+    return double{Limits::min()} / (kForward.eps_factor * double{Limits::epsilon()});
+  };
+  const double least = dtype == DType::f64 ? underflow(double{}) : underflow(float{});
   Tensor bound = exact.weights;
   const std::span<double> weights = bound.values<double>();
   const std::span<const double> magnitudes = exact.magnitudes.values<double>(),
                                 lse = exact.lse_bound.values<double>();
   const std::size_t keys = lse.empty() ? 0 : weights.size() / lse.size();
   for (std::size_t i = 0; i < weights.size(); ++i)
-    if (weights[i] > 0) weights[i] *= 1 + magnitudes[i] + lse[i / keys];
+    if (weights[i] > 0) weights[i] = std::max(weights[i] * (1 + magnitudes[i] + lse[i / keys]), least);
   return bound;
 }
+
+namespace {
+
+/// The same for scores of a stage; of probabilities, themselves.
+Tensor bound_of_scores(const reference::AttentionResult& exact, ScoreStage stage) {
+  if (stage == ScoreStage::probabilities) return exact.scores;
+  Tensor bound = exact.score_bound;
+  if (stage != ScoreStage::biased) return bound;
+  const std::span<double> scores = bound.values<double>();
+  const std::span<const double> magnitudes = exact.magnitudes.values<double>();
+  for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += magnitudes[i];
+  return bound;
+}
+
+}  // namespace
 
 CheckedCase::CheckedCase(AttentionCase& checked, std::vector<reference::RowIndex> rows)
     : case_(checked), rows_(std::move(rows)) {
@@ -132,11 +153,11 @@ std::vector<Finding> CheckedCase::compare_last(const std::string& function) {
   compared("o", c.o.view(), {exact_.o, naive.result.o, exact_.bound, coarsest});
   if (c.options.lse) compared("lse", c.lse, {exact_.lse, naive.result.lse, exact_.lse_bound});
   if (c.options.weights)
-    compared("weights", c.weights, {exact_.weights, naive.result.weights, bound_of_weights(exact_)});
+    compared("weights", c.weights,
+             {exact_.weights, naive.result.weights, bound_of_weights(exact_, c.weights.dtype())});
   if (c.options.scores) {
-    const bool is_biased = c.options.score_stage == ScoreStage::biased;
     compared("scores", c.scores,
-             {exact_.scores, naive.result.scores, is_biased ? exact_.magnitudes : TensorView()});
+             {exact_.scores, naive.result.scores, bound_of_scores(exact_, c.options.score_stage)});
   }
   return findings;
 }

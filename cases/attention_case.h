@@ -40,8 +40,8 @@ reference::NaiveRounding naive_rounding(const TensorView& q, const TensorView& k
                                         const TensorView& o);
 
 /// The bound of compare() for weights: a weight's relative error is that of exp(), plus the errors of its logit
-/// and of lse.
-Tensor bound_of_weights(const reference::AttentionResult& exact);
+/// and of lse; one below the smallest normal number of their element type may be 0.
+Tensor bound_of_weights(const reference::AttentionResult& exact, DType dtype);
 
 /// One result that was compared.
 struct Finding {

@@ -69,7 +69,7 @@ CheckedInspection::CheckedInspection(const TensorView& q, const TensorView& k, c
       options_(options),
       exact_(reference::attention(q, k, k, as_inspected(options))),
       naive_(reference::naive_attention(q, k, k, as_inspected(options), exact_)),
-      bound_(bound_of_weights(exact_)),
+      bound_(bound_of_weights(exact_, q.dtype)),
       sequences_(q, k, exact_.weights, options) {}
 
 std::vector<Finding> CheckedInspection::run() {

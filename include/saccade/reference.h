@@ -84,6 +84,9 @@ struct AttentionResult {
   /// As o: the weights times |v|, or with options.v_rotated times the norm of v's block. Rounding errors of o are
   /// proportional to it, not to o.
   Tensor bound;
+  /// As scores: |scale| times the sum of |q| |k| over the dimensions, 0 where no key exists. Rounding errors of
+  /// raw and softcapped scores are proportional to it.
+  Tensor score_bound;
   /// As logits: |score| plus the absolute values of what ALiBi and the mask add to it; 0 where hidden. Rounding
   /// errors of a logit, and relative ones of its weight, are proportional to it.
   Tensor magnitudes;
@@ -145,7 +148,8 @@ AttentionResult naive_attention(const TensorView& q, const TensorView& k, const 
 /// the options. Gradients of options that are not given, and of a mask that is not a float mask, are empty.
 using AttentionGradients = GradientsOf<Tensor>;
 
-/// The gradients, and `bound`, the same sums over absolute values: rounding errors are proportional to it.
+/// The gradients, and `bound`, the same sums over absolute values, times 1 + |lse| / 32 for each row, for lse is
+/// rounded: rounding errors are proportional to it.
 struct AttentionBackwardResult {
   AttentionGradients gradients, bound;
 };

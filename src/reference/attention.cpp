@@ -66,6 +66,7 @@ AttentionResult exact_rows(const Arguments& a, const AttentionOptions& options, 
   AttentionResult result = results_of(a, rows.size());
   result.logits = Tensor(DType::f64, result.weights.shape());
   result.bound = Tensor(DType::f64, result.o.shape());
+  result.score_bound = Tensor(DType::f64, result.weights.shape());
   result.magnitudes = Tensor(DType::f64, result.weights.shape());
   result.lse_bound = Tensor(DType::f64, result.lse.shape());
   const DotProduct dot_product = usual_dot_product(a.head_dim);
@@ -82,6 +83,7 @@ AttentionResult exact_rows(const Arguments& a, const AttentionOptions& options, 
     std::ranges::copy(row.scores(), row_of(result.scores, i).begin());
     std::ranges::copy(row.logits, row_of(result.logits, i).begin());
     std::ranges::copy(row.bound, row_of(result.bound, i).begin());
+    std::ranges::copy(row.score_bound, row_of(result.score_bound, i).begin());
     std::ranges::copy(row.magnitudes, row_of(result.magnitudes, i).begin());
     row_of(result.lse_bound, i).front() = static_cast<double>(row.lse_bound);
   }
@@ -151,7 +153,7 @@ AttentionResult in_shape_of(const TensorView& q, const Arguments& a, const Atten
   for (Tensor* of_row : {&result.lse, &result.lse_bound}) {
     if (of_row->rank() > 0) *of_row = std::move(*of_row).reshaped(rows);
   }
-  for (Tensor* square : {&result.weights, &result.scores, &result.logits, &result.magnitudes}) {
+  for (Tensor* square : {&result.weights, &result.scores, &result.logits, &result.score_bound, &result.magnitudes}) {
     if (square->rank() > 0) *square = std::move(*square).reshaped(with(rows, a.seqlen_k));
   }
   return result;

@@ -130,7 +130,8 @@ class Pass {
       for (std::int64_t d = 0; d < a_.head_dim_v; ++d) {
         const T given = dout[static_cast<std::size_t>(d)];
         sums.dv.at({sequence.index_in_k, kv_head, key_in_k, d}) += row.weights[key] * given;
-        bounds.dv.at({sequence.index_in_k, kv_head, key_in_k, d}) += row.weights[key] * std::abs(given);
+        bounds.dv.at({sequence.index_in_k, kv_head, key_in_k, d}) +=
+            row.weights[key] * std::abs(given) * row.bound_growth();
       }
       if (!sums.dmask.numbers.empty()) {
         sums.dmask.at({batch, head, i, j}) += row.dlogits[key];

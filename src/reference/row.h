@@ -91,8 +91,8 @@ class RowOfAttention {
       : a_(arguments), options_(options), rounding_(rounding) {}
 
   // The row's results.
-  std::vector<T> o, bound;    // [head_dim_v]
-  std::vector<T> magnitudes;  // [seqlen_k]
+  std::vector<T> o, bound;                 // [head_dim_v]
+  std::vector<T> score_bound, magnitudes;  // [seqlen_k]
   T lse_bound = 0;
   std::vector<T> raw, softcapped, logits, probabilities, weights;  // [seqlen_k]
   T lse = 0;
@@ -188,8 +188,13 @@ class RowOfAttention {
     for (T& number : o) number = rounded(number, rounding_.o);
   }
 
-  /// What rounding errors of o, of the logits and of lse are proportional to, after attend().
+  /// What rounding errors of o, of the scores, of the logits and of lse are proportional to, after attend().
   void find_bounds() {
+    score_bound.assign(logits.size(), 0);
+    const std::span<T> products = keys_of_sequence(score_bound);
+    for (std::size_t d = 0; d < query_.size(); ++d)
+      for (std::size_t j = 0; j < products.size(); ++j) products[j] += std::abs(query_[d] * keys_.row(d)[j]);
+    for (T& product : products) product *= std::abs(static_cast<T>(a_.scale));
     mix(bound, value_magnitudes_, [&](std::size_t j) { return weights[j]; });
     magnitudes.assign(logits.size(), 0);
     lse_bound = lse == kMinusInfinity<T> ? T(0) : std::abs(lse);
@@ -234,12 +239,13 @@ class RowOfAttention {
       dlogits[j] = probabilities[j] * (dprobabilities[j] - delta);
       dlogits_bound[j] = probabilities[j] * (bounds[j] + delta_bound);
       const T distance = static_cast<T>(std::abs(position_ - static_cast<std::int64_t>(j)));
+      dlogits_bound[j] *= bound_growth();
       dslope -= distance * dlogits[j];
       dslope_bound += distance * dlogits_bound[j];
     }
     const T sink_weight = sink_ == kMinusInfinity<T> ? T(0) : std::exp(sink_ - lse);
     dsink = -sink_weight * delta;
-    dsink_bound = sink_weight * delta_bound;
+    dsink_bound = sink_weight * delta_bound * bound_growth();
 
     dscores = dlogits;
     dscores_bound = dlogits_bound;
@@ -252,6 +258,10 @@ class RowOfAttention {
       dscores_bound[j] = std::abs(dscores_bound[j]) * (1 - bounded * bounded);
     }
   }
+
+  /// By how much the bounds of gradients grow because lse was rounded, to half an eps: that changes every weight
+  /// by as much of itself. kGradient allows 16 eps of a bound.
+  T bound_growth() const { return lse == kMinusInfinity<T> ? 1 : 1 + std::abs(lse) / 32; }
 
   /// Whether the row sees a key.
   bool has_part(std::size_t key) const { return logits[key] != kMinusInfinity<T>; }

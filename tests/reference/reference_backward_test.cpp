@@ -254,5 +254,15 @@ TEST(ReferenceBackwardArguments, AreRefused) {
   EXPECT_THROW(reference::attention_backward(p.q, p.k, p.v, p.q, p.options), std::invalid_argument);
 }
 
+TEST(ReferenceBackwardBounds, GrowWithLse) {
+  const Tensor q = Tensor::of<double>({{1}}), k = Tensor::of<double>({{320}}), dout = Tensor::of<double>({{-3}});
+  const auto bound_of_dv = [&](double scale) {
+    return reference::attention_backward(q, k, k, dout, {.scale = scale}).bound.dv.at<double>(0, 0);
+  };
+  EXPECT_DOUBLE_EQ(bound_of_dv(1), 3 * (1 + 320 / 32.0));
+  EXPECT_DOUBLE_EQ(bound_of_dv(-1), 3 * (1 + 320 / 32.0));
+  EXPECT_DOUBLE_EQ(bound_of_dv(0.1), 3 * (1 + 32 / 32.0));
+}
+
 }  // namespace
 }  // namespace saccade::test

@@ -132,6 +132,7 @@ TEST(Logits, HaveTheMagnitudeOfTheirTerms) {
   const AttentionResult result =
       reference::attention(q, k, k, {.scale = 1.0, .mask = mask, .alibi_slopes = slope});
   EXPECT_THAT(result.logits.values<double>(), ElementsAre(6, -13, -kInf, 7, -9, -1));
+  EXPECT_THAT(result.score_bound.values<double>(), ElementsAre(10, 10, 2, 10, 10, 2));
   EXPECT_THAT(result.magnitudes.values<double>(), ElementsAre(10 + 4, 13 + 3, 0, 10 + 3, 10 + 1, 2 + 3));
   for (std::int64_t i = 0; i < 2; ++i) {
     double expected = std::abs(result.lse.at<double>(i));
