@@ -32,6 +32,7 @@
 #include "saccade/kv_cache.h"
 #include "saccade/layer_attention.h"
 #include "saccade/random.h"
+#include "saccade/runtime.h"
 #include "support/each_isa.h"
 #include "support/system.h"
 #include "support/tensors.h"
@@ -146,6 +147,29 @@ TEST_P(InterruptionsOnIsa, AnExceptionOfAnyCallOfAModifierLeavesTheCall) {
       failed += Throwing::at_each_call(throwing, [&] { return call.run(options); });
     }
   EXPECT_GT(failed, 100);
+}
+
+TEST_P(InterruptionsOnIsa, AProgressHookCancelsAnyCall) {
+  std::int64_t cancelled = 0;
+  for (const Call& call : calls())
+    for (const int threads : {1, 3}) {
+      SCOPED_TRACE(call.name + " on " + std::to_string(threads) + " threads");
+      const Results expected = call.run({.num_threads = threads});
+      for (int at = 1; at <= 3; ++at) {  // a short call may not call it so often
+        int hooked = 0;
+        const ProgressHook hook([&] {
+          if (++hooked == at) throw Interrupted();
+        });
+        try {
+          call.run({.num_threads = threads});
+          EXPECT_LT(hooked, at);
+        } catch (const Interrupted&) {
+          ++cancelled;
+        }
+      }
+      EXPECT_TRUE(same_bits(call.run({.num_threads = threads}), expected)) << "after it was cancelled";
+    }
+  EXPECT_GE(cancelled, 10);
 }
 
 TEST(Interruptions, AnExceptionOfAnyCallOfAHookLeavesAModel) {
