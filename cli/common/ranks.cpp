@@ -106,12 +106,14 @@ ExitCode with_ranks(std::string_view command, const RankArguments& arguments,
   Ranks ranks{communicator, Mpi::threads()};
   try {
     return f(ranks);
-  } catch (const distributed::CommunicationError& error) {
-    note(command, fmt::format("rank {}: {}", ranks.rank(), message_line(error.what())));
-    MPI_Abort(MPI_COMM_WORLD, kBadUsage);  // MPI_Finalize would wait for ranks that do not answer
   } catch (const std::exception& error) {
     // Here, not in main(): once one process has failed, mpirun ends those that still run.
-    if (ranks.rank() == 0) note(command, message_line(error.what()));
+    const bool others_wait = !communicator.failure().empty();
+    if (others_wait)
+      note(command, fmt::format("rank {}: {}", ranks.rank(), message_line(error.what())));
+    else if (ranks.rank() == 0)
+      note(command, message_line(error.what()));
+    if (others_wait) MPI_Abort(MPI_COMM_WORLD, kBadUsage);  // MPI_Finalize would wait for ranks that do not answer
   }
   return kBadUsage;
 }

@@ -4,11 +4,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #pragma GCC visibility push(default)
@@ -68,14 +66,10 @@ class Communicator {
   /// text.
   const std::string& failure() const { return failure_; }
 
-  /// For the functions of distributed.h: marks the communicator as unusable; failure() is then `why`, unless that
-  /// does not fit in memory or another failure came before.
-  void fail(std::string_view why) noexcept;
-
-  /// What the memory of requests belongs to.
-  using Owners = std::list<std::shared_ptr<void>>;
-  /// For the same: keeps what unfinished requests may still read or write until the communicator is destroyed.
-  void keep(Owners&& owners) noexcept { kept_.splice(kept_.end(), owners); }
+  /// For the functions of distributed.h: marks the communicator as unusable; failure() is then `why`, unless
+  /// another failure came before. Keeps `memory`, which unfinished requests may still read or write, until the
+  /// program ends.
+  void fail(const std::string& why, std::vector<std::shared_ptr<void>> memory);
 
  protected:
   Communicator() = default;
@@ -85,7 +79,7 @@ class Communicator {
  private:
   std::chrono::nanoseconds timeout_ = std::chrono::seconds(300);
   std::string failure_;
-  Owners kept_;
+  std::vector<std::shared_ptr<void>> unused_;  // programs that were linked with 0.2 make and destroy it
 };
 
 /// Communicators of `ranks` threads in one process, one for each, in the order of their ranks: for tests, and to

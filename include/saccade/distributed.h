@@ -223,8 +223,10 @@ class Plan {
 ///
 /// Throws the same exception on every rank: std::invalid_argument for an invalid argument on any rank, or
 /// arguments that differ between ranks; std::runtime_error for what a score modifier of any rank throws; each
-/// names the rank. Throws CommunicationError if a rank is gone or does not answer in time. A rank whose memory runs
-/// out throws std::bad_alloc; to the others it is then a rank that is gone, or its error is one of its arguments.
+/// names the rank. Throws CommunicationError if a rank is gone or does not answer in time. A rank whose memory
+/// runs out throws std::bad_alloc. The others throw std::runtime_error, which names it, if that happened while
+/// arguments were checked or in a call with a score modifier; else CommunicationError, as if it were gone, unless
+/// they have all that they need of it.
 void attention(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
                const MutableTensorView& o, const ParallelConfig& division,
                const AttentionOptions& options = kDefaultAttentionOptions);

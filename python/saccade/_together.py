@@ -9,7 +9,7 @@ from typing import Any, Callable, NamedTuple
 
 from . import _core
 from ._arguments import flag
-from ._communicators import CommunicationError, Communicator
+from ._communicators import Communicator
 from ._sharding import Method, ShardingLike, require_sharding, sharding_of
 
 
@@ -60,8 +60,9 @@ def compute(
     the dropout."""
     try:
         return _compute(communicator, function, division, prepare, facts)
-    except CommunicationError:
-        communicator.abort()
+    except BaseException:
+        if communicator.failure:
+            communicator.abort()
         raise
 
 

@@ -149,20 +149,17 @@ std::vector<nb::bytes> exchange(HeldCommunicator& held, const nb::bytes& own) {
   held.call([&](Communicator& communicator) {
     if (!communicator.failure().empty())
       throw CommunicationError("the communicator failed before: " + communicator.failure());
-    Communicator::Owners owners{all};
-    const auto leave = [&](const std::exception& error) {
-      communicator.keep(std::move(owners));
-      communicator.fail(error.what());
-    };
+    std::vector<std::shared_ptr<void>> memory{all};  // of unfinished messages
     try {
       communicator.all_gather(own.data(), all->data(), own.size(),
                               std::chrono::steady_clock::now() + communicator.timeout());
     } catch (const CommunicationError& error) {
-      leave(error);
-      throw CommunicationError("rank " + std::to_string(communicator.rank()) +
-                               ", waiting for the arguments of other ranks: " + error.what());
-    } catch (const std::exception& error) {
-      leave(error);
+      const std::string text = "rank " + std::to_string(communicator.rank()) +
+                               ", waiting for the arguments of other ranks: " + error.what();
+      communicator.fail(text, std::move(memory));
+      throw CommunicationError(text);
+    } catch (...) {
+      communicator.fail("an exception", std::move(memory));
       throw;
     }
   });

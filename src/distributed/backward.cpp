@@ -57,6 +57,7 @@ AttentionOutcome attention_outcome(const std::vector<TensorView>& rows, bool is_
 void attention_backward(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
                         const AttentionOutcome& outcome, const AttentionGradients& gradients,
                         const ParallelConfig& division, const AttentionOptions& given) {
+  Messages messages(communicator, kBackward);
   AttentionOptions options = given;
   options.lse = {};
   ParallelConfig whole_keys = division;
@@ -64,7 +65,7 @@ void attention_backward(Communicator& communicator, const TensorView& q, const T
       method == Method::stream || method == Method::ring || method == Method::pass_q)
     whole_keys.method = Method::gather;
   whole_keys.memory = std::numeric_limits<std::int64_t>::max();  // automatic must not choose stream either
-  Call call(communicator, kBackward, q, k, v, outcome.o, whole_keys, options, [&] {
+  Call call(messages, kBackward, q, k, v, outcome.o, whole_keys, options, [&] {
     check_options_of(AttentionCall::attention_backward, kBackward, options);
     const BackwardArguments own(q, k, v, outcome,
                                 {.dq = gradients.dq,

@@ -58,7 +58,7 @@ class KeyBackward {
   }
 
   void compute(std::int64_t step) {
-    call_.error.during([&] {
+    call_.error.attempt([&] {
       for (const Plan::Piece& piece : pieces(step)) compute(step, piece);
     });
   }

@@ -66,7 +66,7 @@ class RowBackward {
     if (!unit.exists) return;
     const std::vector<Plan::Piece> pieces = call_.plan->pieces(call_.rank(), unit.batch);
     make_room(pieces);
-    call_.error.during([&] {
+    call_.error.attempt([&] {
       // Starts the sums with the piece that covers all keys, if there is one.
       const auto widest = std::ranges::find(pieces, sums_, &Plan::Piece::keys);
       if (widest == pieces.end()) clear(dk_), clear(dv_);

@@ -54,10 +54,7 @@ std::vector<Segment> segments_of(const AttentionParams& p, const Sharding& keys)
 class PassQ {
  public:
   PassQ(const PassQCall& call)
-      : call_(call),
-        segments_(segments_of(call.params, call.keys)),
-        heads_{0, call.params.num_heads},
-        messages_(call.messages.communicator()) {}
+      : call_(call), segments_(segments_of(call.params, call.keys)), heads_{0, call.params.num_heads} {}
 
   void run() {
     const ProgressHook hook([this] { call_.messages.make_progress(); });
@@ -65,8 +62,8 @@ class PassQ {
       gather_rows();
       compute();
       exchange_states();
+      call_.error.attempt([&] { merge(); });
     });
-    call_.error.during([&] { merge(); });
   }
 
  private:
@@ -128,7 +125,7 @@ class PassQ {
     for (const Segment& segment : segments_) {
       if (segment.rank != rank()) continue;
       states_.push_back(Tensor(type_of_states(), shape_of_states(segment.pieces(), all_rows_.shape[2])));
-      call_.error.during([&] { compute(segment, states_.back()); });
+      call_.error.attempt([&] { compute(segment, states_.back()); });
     }
   }
 
@@ -233,10 +230,10 @@ void run_pass_q(const PassQCall& call) { PassQ(call).run(); }
 void decode(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
             const MutableTensorView& o, const ParallelConfig& division, const AttentionOptions& options) {
   constexpr std::string_view kName = "distributed::decode";
+  Messages messages(communicator, kName);
   ParallelConfig of_keys = division;
   if (of_keys.keys.ranks() == 0) of_keys.keys = of_keys.rows;
   of_keys.rows = {};
-  Messages messages(communicator, kName);
   Agreement agreement{
       .function = kName, .q = q, .k = k, .v = v, .o = o, .sizes = {}, .division = &of_keys, .options = &options};
   std::unique_ptr<WholeProblem> whole;

@@ -52,7 +52,7 @@ class Forward {
   void compute(std::int64_t step) {
     const Plan::Unit unit = call_.unit(step);
     if (!unit.exists) return;
-    call_.error.during([&] {
+    call_.error.attempt([&] {
       const std::vector<Plan::Piece> pieces = call_.plan->pieces(call_.rank(), unit.batch);
       if (unit.part == 0) states_.clear();
       for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -109,7 +109,9 @@ class Forward {
 
 void attention(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
                const MutableTensorView& o, const ParallelConfig& division, const AttentionOptions& options) {
-  Call call(communicator, "distributed::attention", q, k, v, o, division, options);
+  constexpr std::string_view kName = "distributed::attention";
+  Messages messages(communicator, kName);
+  Call call(messages, kName, q, k, v, o, division, options);
   const bool by_pass_q = call.plan->division().method == Method::pass_q;
   if (communicator.size() == 1)
     return by_pass_q ? saccade::decode(q, k, v, o, options) : saccade::attention(q, k, v, o, options);

@@ -41,7 +41,7 @@ void OptionGradients::add_up() {
     if (sums_[i].rank() == 0) continue;
     const Buffer memory = make_buffer(sums_[i].bytes());
     const MutableTensorView other(memory.get(), sums_[i].dtype(), sums_[i].shape());
-    Batch batch(call_.messages.communicator());
+    Batch batch;
     const auto wait = [&] { call_.messages.wait(batch, "gradients of " + std::string(kGradients[i].option)); };
     for (int rank = 1; rank < call_.messages.size() && call_.rank() == 0; ++rank) {
       call_.messages.receive(batch, rank, other, memory);

@@ -102,7 +102,9 @@ void Communicator::all_gather(const void* own, void* all, std::size_t bytes,
   if (bytes > INT_MAX) return distributed::Communicator::all_gather(own, all, bytes, until);
   MPI_Request request = MPI_REQUEST_NULL;
   const int count = static_cast<int>(bytes);
-  check(MPI_Iallgather(own, count, MPI_BYTE, all, count, MPI_BYTE, state_->communicator, &request),
+  // In place, because `own` need not live on where the wait ends early.
+  std::memcpy(static_cast<std::byte*>(all) + static_cast<std::size_t>(rank()) * bytes, own, bytes);
+  check(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, count, MPI_BYTE, state_->communicator, &request),
         "MPI_Iallgather");
   distributed::wait(*this, {state_->add(request)}, until);
 }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <new>
+#include <utility>
 
 #include "support/system.h"
 
@@ -29,10 +30,13 @@ inline thread_local bool is_spared = false;
 /// Spares those of this thread while it lives.
 class SparedAllocations {
  public:
-  SparedAllocations() { is_spared = true; }
-  ~SparedAllocations() { is_spared = false; }
+  SparedAllocations() : before_(std::exchange(is_spared, true)) {}
+  ~SparedAllocations() { is_spared = before_; }
   SparedAllocations(const SparedAllocations&) = delete;
   SparedAllocations& operator=(const SparedAllocations&) = delete;
+
+ private:
+  bool before_;
 };
 
 /// Whether an allocation of this size fails.

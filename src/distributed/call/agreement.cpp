@@ -190,9 +190,8 @@ Outcome outcome_of(const std::function<void()>& f) {
   return outcome;
 }
 
-void refuse_failure(std::string_view function, int rank, const Outcome& outcome, bool is_own) {
+void refuse_failure(std::string_view function, int rank, const Outcome& outcome) {
   if (outcome.status == Status::fine) return;
-  if (is_own && outcome.status == Status::no_memory) throw std::bad_alloc();
   std::string message = outcome.message;
   if (message.starts_with('[')) message.erase(0, message.find("] ") + 2);
   if (outcome.status == Status::invalid_argument) refuse(function, "rank ", rank, ": ", message);
@@ -222,12 +221,18 @@ void agree(Messages& messages, const Agreement& agreement, const std::function<v
     check();
     if (messages.size() > 1) fill(agreement, own);
   });
-  if (messages.size() == 1) return refuse_failure(agreement.function, 0, own.outcome, true);
+  const auto refuse_failures = [&](const std::vector<Header>& all) {
+    if (own.outcome.status == Status::no_memory) throw std::bad_alloc();
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+      refuse_failure(agreement.function, static_cast<int>(rank), all[rank].outcome);
+  };
+  if (messages.size() == 1) return refuse_failures({own});
   const std::vector<Header> all = gathered(messages, own, "the arguments of other ranks");
-  for (int rank = 0; rank < messages.size(); ++rank)
-    refuse_failure(agreement.function, rank, all[static_cast<std::size_t>(rank)].outcome, rank == messages.rank());
-  for (std::size_t rank = 1; rank < all.size(); ++rank)
-    refuse_difference(agreement.function, static_cast<int>(rank), all[rank], all.front());
+  messages.in_agreement([&] {
+    refuse_failures(all);
+    for (std::size_t rank = 1; rank < all.size(); ++rank)
+      refuse_difference(agreement.function, static_cast<int>(rank), all[rank], all.front());
+  });
 }
 
 void agree_on_end(Messages& messages, std::string_view function, std::exception_ptr error) {
@@ -235,8 +240,10 @@ void agree_on_end(Messages& messages, std::string_view function, std::exception_
     if (error) std::rethrow_exception(error);
   });
   const std::vector<Outcome> all = gathered(messages, own, "the end of the call on other ranks");
-  for (int rank = 0; rank < messages.size(); ++rank)
-    refuse_failure(function, rank, all[static_cast<std::size_t>(rank)], rank == messages.rank());
+  messages.end();
+  if (own.status == Status::no_memory) throw std::bad_alloc();
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    refuse_failure(function, static_cast<int>(rank), all[rank]);
 }
 
 }  // namespace saccade::distributed

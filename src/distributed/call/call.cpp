@@ -71,21 +71,21 @@ Sizes sizes_of(const TensorView& q, const TensorView& k, const TensorView& v, co
           .element_bytes = static_cast<std::int64_t>(size_of(k.dtype))};
 }
 
-Call::Call(Communicator& communicator, std::string_view name, const TensorView& q, const TensorView& k,
+Call::Call(Messages& messages_of_call, std::string_view name, const TensorView& q, const TensorView& k,
            const TensorView& v, const TensorView& o, const ParallelConfig& division,
            const AttentionOptions& options_of_call, const std::function<void()>& check)
-    : function(name), messages(communicator, name), options(options_of_call), error(messages, options) {
+    : function(name), messages(messages_of_call), options(options_of_call), error(messages, options) {
   Agreement agreement{
       .function = name, .q = q, .k = k, .v = v, .o = o, .sizes = {}, .division = &division, .options = &options};
   agree(messages, agreement, [&] {
     check_options_of(AttentionCall::distributed, name, options);
     agreement.sizes = sizes = sizes_of(q, k, v, options, name);
     plan = std::make_unique<Plan>(agreement.sizes, division, options, name);
-    if (plan->ranks() != communicator.size())
-      refuse(name, "the division is for ", plan->ranks(), " ranks but the communicator has ", communicator.size());
+    if (plan->ranks() != messages.size())
+      refuse(name, "the division is for ", plan->ranks(), " ranks but the communicator has ", messages.size());
     check_tensors(name, q, k, v, o, options);
-    check_rows(name, "q", q, options, plan->division().rows, communicator.rank());
-    check_rows(name, "k", k, options, plan->division().keys, communicator.rank());
+    check_rows(name, "q", q, options, plan->division().rows, messages.rank());
+    check_rows(name, "k", k, options, plan->division().keys, messages.rank());
     whole = std::make_unique<WholeProblem>(agreement.sizes, plan->division().rows.length(),
                                            plan->division().keys.length(), options, name);
     check();
@@ -100,7 +100,8 @@ RankError::RankError(const Messages& messages, const AttentionOptions& options)
     : is_agreed_on_(messages.size() > 1 && may_throw(options)) {}
 
 void RankError::end(Messages& messages, std::string_view function) const {
-  if (is_agreed_on_) agree_on_end(messages, function, error_);
+  if (is_agreed_on_) return agree_on_end(messages, function, error_);
+  messages.end();
 }
 
 }  // namespace saccade::distributed

@@ -38,15 +38,16 @@ void check_tensors(std::string_view function, const TensorView& q, const TensorV
 void check_rows(std::string_view function, std::string_view name, const TensorView& tensor,
                 const AttentionOptions& options, const Sharding& sharding, int rank);
 
-/// What this rank's kernels throw in a call. If the caller's functions may throw, all ranks agree on how the call
-/// ends, and this rank sends until then what others wait for; otherwise it leaves at once, as a rank that is gone.
+/// What this rank throws while it computes. If the caller's functions may throw, all ranks agree on how the call
+/// ends, and until then this rank sends what others wait for. Otherwise only memory may run out: it leaves the
+/// call at once, as a rank that is gone.
 class RankError {
  public:
   RankError(const Messages& messages, const AttentionOptions& options);
 
   /// Calls f, unless an earlier one has thrown.
   template <class F>
-  void during(const F& f) {
+  void attempt(const F& f) {
     if (error_) return;
     try {
       f();
@@ -58,7 +59,7 @@ class RankError {
     }
   }
 
-  /// Ends the call: throws on every rank if any rank caught something.
+  /// Ends the call's messages: throws on every rank if any rank caught something.
   void end(Messages& messages, std::string_view function) const;
 
  private:
@@ -72,8 +73,8 @@ class Call {
   /// `check`: further checks of this rank's arguments, covered by the same agreement. Throws the same on every
   /// rank.
   Call(
-      Communicator& communicator, std::string_view function, const TensorView& q, const TensorView& k,
-      const TensorView& v, const TensorView& o, const ParallelConfig& division, const AttentionOptions& options,
+      Messages& messages, std::string_view function, const TensorView& q, const TensorView& k, const TensorView& v,
+      const TensorView& o, const ParallelConfig& division, const AttentionOptions& options,
       const std::function<void()>& check = [] {});
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -91,7 +92,7 @@ class Call {
   const AttentionParams& params() const { return whole->params; }  ///< of the whole problem, without memory
 
   std::string_view function;
-  Messages messages;
+  Messages& messages;
   const AttentionOptions& options;
   RankError error;
   Sizes sizes;

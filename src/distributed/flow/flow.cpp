@@ -46,10 +46,7 @@ std::vector<Run> Needs::rows_from(int holder, int rank, std::int64_t step) const
 // -----------------------------------------------------------------------------------------------------
 
 Gather::Gather(Messages& messages, Needs needs, std::vector<TensorView> tensors)
-    : messages_(messages),
-      needs_(std::move(needs)),
-      tensors_(std::move(tensors)),
-      slots_{Slot(messages.communicator()), Slot(messages.communicator())} {
+    : messages_(messages), needs_(std::move(needs)), tensors_(std::move(tensors)) {
   for (Slot& one : slots_) one.rooms.resize(tensors_.size());
 }
 
@@ -131,11 +128,7 @@ TensorView Gather::rows(std::size_t i, std::int64_t step, Run rows) const {
 // ---- Reduce ----------------------------------------------------------------------------------------------------
 
 Reduce::Reduce(Messages& messages, Needs needs, std::vector<MutableTensorView> tensors, std::vector<DType> dtypes)
-    : messages_(messages),
-      needs_(std::move(needs)),
-      tensors_(std::move(tensors)),
-      dtypes_(std::move(dtypes)),
-      slots_{Slot(messages.communicator()), Slot(messages.communicator())} {}
+    : messages_(messages), needs_(std::move(needs)), tensors_(std::move(tensors)), dtypes_(std::move(dtypes)) {}
 
 Reduce::Part Reduce::make_part(int rank, std::size_t tensor, Run rows) const {
   const std::array shape{needs_.heads, rows.size(), tensors_[tensor].shape[3]};

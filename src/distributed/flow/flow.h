@@ -65,8 +65,6 @@ class Gather {
 
  private:
   struct Slot {
-    explicit Slot(Communicator& communicator) : receives(communicator), sends(communicator) {}
-
     std::vector<ReceiveBuffer> rooms;
     std::int64_t first = 0;
     Batch receives, sends;
@@ -109,8 +107,6 @@ class Reduce {
     MutableTensorView numbers;  // [heads, rows, dim]
   };
   struct Slot {
-    explicit Slot(Communicator& communicator) : receives(communicator), sends(communicator) {}
-
     std::vector<Part> parts;
     Batch receives, sends;
   };

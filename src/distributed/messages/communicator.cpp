@@ -2,11 +2,14 @@
 #include "saccade/communicator.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <list>
 #include <new>
 
 #include "core/check.h"
 #include "core/threads/platform.h"
+#include "distributed/messages/messages.h"
 
 namespace saccade::distributed {
 
@@ -15,12 +18,21 @@ void Communicator::set_timeout(std::chrono::nanoseconds timeout) {
   timeout_ = timeout;
 }
 
-void Communicator::fail(std::string_view why) noexcept {
-  if (!failure_.empty()) return;
+void Communicator::fail(const std::string& why, std::vector<std::shared_ptr<void>> memory) {
+  if (!memory.empty()) keep_until_exit(std::move(memory));
+  if (failure_.empty()) failure_ = why.empty() ? "unknown" : why;
+}
+
+void keep_until_exit(std::vector<std::shared_ptr<void>> memory) noexcept {
+  using Memory = std::vector<std::shared_ptr<void>>;
   try {
-    failure_ = why;
+    static auto* const all = new std::list<Memory>;  // never destroyed: MPI_Finalize comes late
+    static threads::Mutex mutex;
+    const threads::Lock lock(mutex);
+    all->push_back(std::move(memory));
   } catch (const std::bad_alloc&) {
-    failure_ = "no memory";  // short strings need none
+    alignas(Memory) std::byte never_destroyed[sizeof(Memory)];
+    new (never_destroyed) Memory(std::move(memory));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "core/memory.h"
 
@@ -17,10 +18,25 @@ Parcel::Parcel(DType dtype, const Shape& shape)
       numbers(memory.get(), dtype, shape) {}
 
 Messages::Messages(Communicator& communicator, std::string_view function)
-    : communicator_(communicator), function_(function) {
+    : communicator_(communicator), function_(function), is_open_(communicator.size() > 1) {
   if (!communicator.failure().empty())
     throw CommunicationError("[" + std::string(function) +
                              "] the communicator failed before: " + communicator.failure());
+}
+
+Messages::~Messages() {
+  if (!is_open_) return;
+  try {
+    communicator_.fail("an exception ended an earlier call on this rank before all messages were exchanged", {});
+  } catch (const std::bad_alloc&) {
+    communicator_.fail("(text lost)", {});  // short strings need no memory
+  }
+}
+
+void Messages::fail(const std::string& why) {
+  const std::string text = "[" + std::string(function_) + "] rank " + std::to_string(rank()) + ", " + why;
+  communicator_.fail(text, {});
+  throw CommunicationError(text);
 }
 
 void Messages::send(Batch& batch, int to, const TensorView& rows) {
@@ -28,7 +44,7 @@ void Messages::send(Batch& batch, int to, const TensorView& rows) {
   const std::size_t bytes = static_cast<std::size_t>(rows.size()) * size_of(rows.dtype);
   const Buffer copy_of_rows = make_buffer(bytes);
   copy(rows, MutableTensorView(copy_of_rows.get(), rows.dtype, rows.dims()));
-  batch.owners.push_back(copy_of_rows);
+  batch.memory.push_back(copy_of_rows);
   const std::size_t most = communicator_.most_bytes();
   for (std::size_t at = 0; at < bytes; at += most)
     batch.requests.push_back(communicator_.send(to, copy_of_rows.get() + at, std::min(bytes - at, most)));
@@ -38,7 +54,7 @@ void Messages::receive(Batch& batch, int from, const MutableTensorView& rows, co
   if (rows.size() == 0) return;
   const std::size_t bytes = static_cast<std::size_t>(rows.size()) * size_of(rows.dtype);
   auto* const to = static_cast<std::byte*>(rows.mutable_data());
-  batch.owners.push_back(memory);
+  batch.memory.push_back(memory);
   const std::size_t most = communicator_.most_bytes();
   for (std::size_t at = 0; at < bytes; at += most)
     batch.requests.push_back(communicator_.receive(from, to + at, std::min(bytes - at, most)));
@@ -51,22 +67,22 @@ void Messages::wait(Batch& batch, const std::string& what) {
     throw CommunicationError("waiting for " + what + ": " + error.what());
   }
   batch.requests.clear();
-  batch.owners.clear();
+  batch.memory.clear();
 }
 
 std::vector<std::byte> Messages::all_gather(std::span<const std::byte> own, const std::string& what) {
   std::shared_ptr<std::vector<std::byte>> all;
   guard([&] {
     all = std::make_shared<std::vector<std::byte>>(own.size() * static_cast<std::size_t>(size()));
-    Batch batch(communicator_);
-    batch.owners.push_back(all);
+    Batch batch;
+    batch.memory.push_back(all);
     try {
       communicator_.all_gather(own.data(), all->data(), own.size(),
                                std::chrono::steady_clock::now() + communicator_.timeout());
     } catch (const CommunicationError& error) {
       throw CommunicationError("waiting for " + what + ": " + error.what());
     }
-    batch.owners.clear();
+    batch.memory.clear();
   });
   return std::move(*all);
 }

@@ -21,26 +21,33 @@ struct Parcel {
   MutableTensorView numbers;
 };
 
-/// Requests that are waited for together, and their memory. If they are never finished, for an exception came, the
-/// communicator keeps it.
-class Batch {
- public:
-  explicit Batch(Communicator& communicator) : communicator_(communicator) {}
-  ~Batch() { communicator_.keep(std::move(owners)); }
+/// Keeps what unfinished requests may still read or write: transports outlive the call, and even the communicator.
+void keep_until_exit(std::vector<std::shared_ptr<void>> memory) noexcept;
+
+/// Requests that are waited for together, and their memory. If an exception comes before they are finished, the
+/// memory is kept until the program ends.
+struct Batch {
+  Batch() = default;
+  ~Batch() {
+    if (!memory.empty()) keep_until_exit(std::move(memory));
+  }
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
   std::vector<Communicator::Request> requests;
-  Communicator::Owners owners;  ///< none: all are finished
-
- private:
-  Communicator& communicator_;
+  std::vector<std::shared_ptr<void>> memory;  ///< empty: all requests are finished
 };
 
+/// The messages of a call on one rank: the first thing that a call makes. If an exception leaves the call of more
+/// than one rank, the others may wait for messages that never come, or a later call could take some of this one,
+/// so the communicator is marked as failed, unless all ranks agree on the exception.
 class Messages {
  public:
   /// `function`: for errors. Throws CommunicationError if the communicator has failed before.
   Messages(Communicator& communicator, std::string_view function);
+  ~Messages();
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
 
   int rank() const { return communicator_.rank(); }
   int size() const { return communicator_.size(); }
@@ -61,27 +68,32 @@ class Messages {
 
   void make_progress() { communicator_.make_progress(); }
 
-  /// Calls f, which exchanges messages; if it throws, other ranks may wait for some that never come, so the
-  /// communicator is marked as failed.
+  /// Calls f, which exchanges messages; says in a CommunicationError where it came from.
   template <class F>
   void guard(const F& f) {
     try {
       f();
     } catch (const CommunicationError& error) {
-      communicator_.fail(error.what());
-      throw CommunicationError("[" + std::string(function_) + "] rank " + std::to_string(rank()) + ", " +
-                               error.what());
-    } catch (...) {
-      communicator_.fail("an exception left a call before its last message");
-      throw;
+      fail(error.what());
     }
   }
 
-  Communicator& communicator() { return communicator_; }
+  /// Calls f, which throws on all ranks or on none.
+  template <class F>
+  void in_agreement(const F& f) {
+    end();
+    f();
+    is_open_ = size() > 1;
+  }
+  /// What comes now needs no other rank.
+  void end() { is_open_ = false; }
 
  private:
+  [[noreturn]] void fail(const std::string& why);
+
   Communicator& communicator_;
   std::string_view function_;
+  bool is_open_;
 };
 
 }  // namespace saccade::distributed
