@@ -33,8 +33,14 @@ reference::NaiveRounding naive_rounding(const TensorView& q, const TensorView& k
                                         const TensorView& o) {
   const auto multiplies = [](DType dtype) { return dtype == DType::bf16 || is_quantized(dtype); };
   const bool are_bf16 = q.dtype == DType::bf16 && multiplies(k.dtype) && multiplies(v.dtype);
-  reference::NaiveRounding rounding{.o = o.dtype, .exponentials = {}, .rows = {}};
+  reference::NaiveRounding rounding{
+      .o = o.dtype, .exponentials = {}, .query_bits = {}, .weight_bits = {}, .rows = {}};
   if (are_bf16 && multiplies_bf16(active_isa())) rounding.exponentials = DType::bf16;
+  const auto is_integer = [](DType dtype) { return dtype == DType::i8 || dtype == DType::i4; };
+  if (q.dtype == DType::f32 && multiplies_bf16(active_isa())) {
+    if (is_integer(k.dtype)) rounding.query_bits = 23;
+    if (is_integer(v.dtype)) rounding.weight_bits = 24;
+  }
   return rounding;
 }
 
@@ -95,7 +101,8 @@ const CheckedCase::Naive& CheckedCase::naive_of_active_isa() {
   const AttentionCase& c = case_;
   reference::NaiveRounding rounding = naive_rounding(c.q.view(), c.k.view(), c.v.view(), c.o.view());
   rounding.rows = rows_;
-  std::unique_ptr<Naive>& naive = rounding.exponentials ? naive_bf16_ : naive_;
+  std::unique_ptr<Naive>& naive =
+      rounding.exponentials || rounding.query_bits || rounding.weight_bits ? naive_rounded_ : naive_;
   if (naive) return *naive;
   naive = std::make_unique<Naive>();
   naive->rounding = rounding;

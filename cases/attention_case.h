@@ -79,7 +79,7 @@ class CheckedCase {
   AttentionCase& case_;
   std::vector<reference::RowIndex> rows_;
   reference::AttentionResult exact_;
-  std::unique_ptr<Naive> naive_, naive_bf16_;
+  std::unique_ptr<Naive> naive_, naive_rounded_;
 };
 
 }  // namespace saccade::cases

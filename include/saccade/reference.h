@@ -127,6 +127,12 @@ struct NaiveRounding {
   /// The type of the exponentials (relative to the row's largest logit) that are multiplied by v; default: the
   /// type of the arithmetic. bf16 where q, k and v are all bf16 and the machine multiplies bf16.
   std::optional<DType> exponentials{};
+  /// The bits of queries, counted from the first one of the largest number of a row; default: those of their type.
+  /// 23 where q is f32, k i8 or i4, and the machine multiplies integers, by three digits of 8 bits with signs.
+  std::optional<int> query_bits{};
+  /// The bits of weights times the scales of values, counted from the first one of the row's largest; default:
+  /// those of the type of the arithmetic. 24 where the machine multiplies integers: q is f32, and v i8 or i4.
+  std::optional<int> weight_bits{};
   /// The rows of attention_of_rows(), if it computed `exact`.
   std::span<const RowIndex> rows{};
 
@@ -148,8 +154,8 @@ AttentionResult naive_attention(const TensorView& q, const TensorView& k, const 
 /// the options. Gradients of options that are not given, and of a mask that is not a float mask, are empty.
 using AttentionGradients = GradientsOf<Tensor>;
 
-/// The gradients, and `bound`, the same sums over absolute values, times 1 + |lse| / 32 for each row, for lse is
-/// rounded: rounding errors are proportional to it.
+/// The gradients, and `bound`, the same sums over absolute values, with weights times 1 + |lse| / 32, because lse
+/// is rounded, and a little more, because weights may be too small for the type: errors are proportional to it.
 struct AttentionBackwardResult {
   AttentionGradients gradients, bound;
 };

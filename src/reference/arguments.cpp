@@ -265,6 +265,14 @@ std::shared_ptr<const Tensor> numbers_of(const TensorView& view, const TensorVie
   return std::make_shared<const Tensor>(transforms == DType::f64 ? exact_hadamard(stored) : hadamard(stored));
 }
 
+/// See Arguments::value_scales. Scales of channels are none of rows.
+std::shared_ptr<const Tensor> scales_of_rows(const TensorView& view, const TensorView& scale) {
+  if (!is_quantized(view.dtype) || !scale || scale.rank == 0 || scale.shape[scale.rank - 1U] != 1) return nullptr;
+  Tensor ones(DType::i8, Shape(view.dims().begin(), view.dims().end()));
+  std::ranges::fill(ones.values<std::int8_t>(), std::int8_t{1});
+  return dequantized(ones, scale, {});
+}
+
 }  // namespace
 
 TensorView broadcast(const TensorView& view, std::span<const std::int64_t> shape, const char* function,
@@ -339,6 +347,7 @@ Arguments checked_arguments(const TensorView& q, const TensorView& k, const Tens
   }
   a.numbers = {numbers_of(a.k, options.k_scale, options.k_multipliers, options.k_rotated, transforms),
                numbers_of(a.v, options.v_scale, options.v_multipliers, options.v_rotated, transforms)};
+  a.value_scales = scales_of_rows(a.v, options.v_scale);
   if (a.numbers[0]) a.k = *a.numbers[0];
   if (a.numbers[1]) a.v = *a.numbers[1];
   find_lengths(options, a);

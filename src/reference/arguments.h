@@ -31,6 +31,8 @@ struct Arguments {
 
   /// The numbers of k and v where these are quantized or transformed.
   std::array<std::shared_ptr<const Tensor>, 2> numbers;
+  /// The scale of each row of v, as often as it has dimensions; nullptr: they have none.
+  std::shared_ptr<const Tensor> value_scales;
 
   std::int64_t batch, num_heads, num_kv_heads;
   std::int64_t seqlen_q, seqlen_k;  // of the longest sequence

@@ -153,7 +153,8 @@ AttentionResult in_shape_of(const TensorView& q, const Arguments& a, const Atten
   for (Tensor* of_row : {&result.lse, &result.lse_bound}) {
     if (of_row->rank() > 0) *of_row = std::move(*of_row).reshaped(rows);
   }
-  for (Tensor* square : {&result.weights, &result.scores, &result.logits, &result.score_bound, &result.magnitudes}) {
+  for (Tensor* square :
+       {&result.weights, &result.scores, &result.logits, &result.score_bound, &result.magnitudes}) {
     if (square->rank() > 0) *square = std::move(*square).reshaped(with(rows, a.seqlen_k));
   }
   return result;

@@ -131,7 +131,7 @@ class Pass {
         const T given = dout[static_cast<std::size_t>(d)];
         sums.dv.at({sequence.index_in_k, kv_head, key_in_k, d}) += row.weights[key] * given;
         bounds.dv.at({sequence.index_in_k, kv_head, key_in_k, d}) +=
-            row.weights[key] * std::abs(given) * row.bound_growth();
+            row.weight_bound(row.weights[key]) * std::abs(given);
       }
       if (!sums.dmask.numbers.empty()) {
         sums.dmask.at({batch, head, i, j}) += row.dlogits[key];

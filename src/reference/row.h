@@ -182,6 +182,9 @@ class RowOfAttention {
       mix(o, values_,
           [&](std::size_t j) { return is_kept_[j] ? rounded(exponentials_[j], rounding_.exponentials) : 0; });
       for (T& number : o) number = number / sum * growth;
+    } else if (rounding_.weight_bits) {
+      const std::vector<T> rounded = rounded_weights(*rounding_.weight_bits);
+      mix(o, values_, [&](std::size_t j) { return rounded[j]; });
     } else {
       mix(o, values_, [&](std::size_t j) { return weights[j]; });
     }
@@ -237,15 +240,14 @@ class RowOfAttention {
     for (std::size_t j = 0; j < logits.size(); ++j) {
       if (!has_part(j)) continue;
       dlogits[j] = probabilities[j] * (dprobabilities[j] - delta);
-      dlogits_bound[j] = probabilities[j] * (bounds[j] + delta_bound);
+      dlogits_bound[j] = weight_bound(probabilities[j]) * (bounds[j] + delta_bound);
       const T distance = static_cast<T>(std::abs(position_ - static_cast<std::int64_t>(j)));
-      dlogits_bound[j] *= bound_growth();
       dslope -= distance * dlogits[j];
       dslope_bound += distance * dlogits_bound[j];
     }
     const T sink_weight = sink_ == kMinusInfinity<T> ? T(0) : std::exp(sink_ - lse);
     dsink = -sink_weight * delta;
-    dsink_bound = sink_weight * delta_bound * bound_growth();
+    dsink_bound = weight_bound(sink_weight) * delta_bound;
 
     dscores = dlogits;
     dscores_bound = dlogits_bound;
@@ -259,9 +261,15 @@ class RowOfAttention {
     }
   }
 
-  /// By how much the bounds of gradients grow because lse was rounded, to half an eps: that changes every weight
-  /// by as much of itself. kGradient allows 16 eps of a bound.
-  T bound_growth() const { return lse == kMinusInfinity<T> ? 1 : 1 + std::abs(lse) / 32; }
+  /// What a weight adds to the bounds of gradients, of which kGradient allows 16 eps: lse was rounded, to half an
+  /// eps, which changes every weight by as much of itself, and a weight below the smallest normal number may be 0.
+  /// This is of the precision that is checked: that of float if T is double, else that of double.
+  T weight_bound(T weight) const {
+    using Checked = std::conditional_t<std::is_same_v<T, double>, float, double>;
+    using Limits = std::numeric_limits<Checked>;
+    const T growth = lse == kMinusInfinity<T> ? 1 : 1 + std::abs(lse) / 32;
+    return weight * growth + T(Limits::min()) / (16 * T(Limits::epsilon()));
+  }
 
   /// Whether the row sees a key.
   bool has_part(std::size_t key) const { return logits[key] != kMinusInfinity<T>; }
@@ -281,11 +289,40 @@ class RowOfAttention {
   void load_head() {
     const std::int64_t kv_head = index_.head / (a_.num_heads / a_.num_kv_heads);
     queries_ = Matrix<T>(a_.q.select(0, sequence_->index_in_q).select(0, index_.head));
+    if (rounding_.query_bits)
+      for (std::span<T> rest = queries_.numbers; !rest.empty(); rest = rest.subspan(queries_.columns))
+        round_together(rest.first(queries_.columns), *rounding_.query_bits);
+    if (rounding_.weight_bits && a_.value_scales)
+      value_scales_ = Matrix<T>(keys_of(a_, a_.value_scales->view(), index_.batch, kv_head));
     keys_ = Matrix<T>(keys_of(a_, a_.k, index_.batch, kv_head).view().transposed(0, 1));
     values_ = Matrix<T>(keys_of(a_, a_.v, index_.batch, kv_head));
     load_value_magnitudes();
     if (a_.alibi_slopes) slope_ = static_cast<T>(value_at(a_.alibi_slopes, std::array{index_.batch, index_.head}));
     if (const auto sink = a_.sink(index_.head)) sink_ = static_cast<T>(*sink);
+  }
+
+  /// Rounds to so many bits, counted from the first one of the largest number.
+  static void round_together(std::span<T> numbers, int bits) {
+    T largest = 0;
+    for (const T number : numbers) largest = std::max(largest, std::abs(number));
+    if (largest == 0 || !std::isfinite(largest)) return;
+    const int shift = bits - 1 - std::ilogb(largest);
+    for (T& number : numbers) number = std::ldexp(std::nearbyint(std::ldexp(number, shift)), -shift);
+  }
+
+  /// The weights, rounded as products with the scales of their values.
+  std::vector<T> rounded_weights(int bits) const {
+    std::vector<T> rounded = weights;
+    const auto begin = columns(sequence_->begin_key);
+    const auto scale = [&](std::size_t key) {
+      return value_scales_.numbers.empty() ? T(1) : value_scales_.row(key)[0];
+    };
+    const std::span<T> numbers = keys_of_sequence(rounded);
+    for (std::size_t j = 0; j < numbers.size(); ++j) numbers[j] *= scale(j);
+    round_together(numbers, bits);
+    for (std::size_t j = 0; j < numbers.size(); ++j)
+      numbers[j] = scale(j) == 0 ? weights[begin + j] : numbers[j] / scale(j);
+    return rounded;
   }
 
   /// Of a rotated value, every number is a sum over a block of the stored ones. Divided by the square root of its
@@ -426,6 +463,7 @@ class RowOfAttention {
   Matrix<T> queries_;           // [rows, head_dim] of that batch entry and head
   Matrix<T> keys_;              // [head_dim, existing keys]
   Matrix<T> values_;            // [existing keys, head_dim_v]
+  Matrix<T> value_scales_;      // the same, of quantized values
   Matrix<T> value_magnitudes_;  // the same: what rounding errors of a value are proportional to
   T slope_ = 0;
   T sink_ = kMinusInfinity<T>;

@@ -264,5 +264,14 @@ TEST(ReferenceBackwardBounds, GrowWithLse) {
   EXPECT_DOUBLE_EQ(bound_of_dv(0.1), 3 * (1 + 32 / 32.0));
 }
 
+TEST(ReferenceBackwardBounds, HoldTheSmallestNormalNumber) {
+  const Tensor q = Tensor::of<float>({{1}}), k = Tensor::of<float>({{0}, {-90}}), dout = Tensor::of<float>({{2}});
+  const reference::AttentionBackwardResult result = reference::attention_backward(q, k, k, dout, {.scale = 1});
+  const double dv = result.gradients.dv.at<double>(1, 0), least = std::numeric_limits<float>::min();
+  EXPECT_LT(dv, least);
+  EXPECT_GE(kGradient.eps_factor * std::numeric_limits<float>::epsilon() * result.bound.dv.at<double>(1, 0),
+            2 * least);
+}
+
 }  // namespace
 }  // namespace saccade::test

@@ -351,6 +351,8 @@ TEST(Precision, NaiveCodeRoundsWhereItIsTold) {
   EXPECT_LT(error(naive({})), error(naive({.o = DType::f16})));
   EXPECT_LT(error(naive({.o = DType::f16})), error(naive({.o = DType::bf16})));
   EXPECT_LT(error(naive({})), error(naive({.exponentials = DType::bf16})));
+  EXPECT_LT(error(naive({})), error(naive({.query_bits = 8})));
+  EXPECT_LT(error(naive({})), error(naive({.weight_bits = 8})));
   EXPECT_EQ((reference::NaiveRounding{.o = DType::f16, .exponentials = DType::bf16}).coarsest(), DType::bf16);
   EXPECT_EQ((reference::NaiveRounding{.o = DType::f64}).coarsest(), DType::f64);
   EXPECT_EQ(reference::NaiveRounding{}.coarsest(), DType::f32);
