@@ -96,6 +96,7 @@ def attention(
     :returns: the rank's rows of the output, like q; with return_lse a tuple of it and lse.
     :raises ValueError: on every rank, for a bad argument of any rank, or arguments that differ; names the rank.
     :raises CommunicationError: if a rank is gone, or does not answer in time.
+    :raises MemoryError: on the rank whose memory runs out, which is then gone for the others.
 
     Without ``seed``, dropout uses a seed that rank 0 draws. If a program of MPI ends by an exception on one rank, start
     it as ``mpirun -n 4 python -m mpi4py program.py``, which ends the others too.
@@ -133,6 +134,7 @@ def decode(
     :returns: the whole output, like q; with return_lse a tuple of it and lse.
     :raises ValueError: as :func:`attention` does.
     :raises CommunicationError: if a rank is gone, or does not answer in time.
+    :raises MemoryError: on the rank whose memory runs out, which is then gone for the others.
     """
     division = ParallelConfig(kv_sharding, kv_sharding)
     return _forward("decode", q, k, v, communicator_of(comm, timeout), division, return_lse, out, options)
@@ -215,6 +217,7 @@ def attention_backward(
     :returns: dq of the rank's rows, dk and dv of its keys, and the whole gradients of options, in f32 (f64).
     :raises ValueError: as :func:`attention` and :func:`saccade.attention_backward` do.
     :raises CommunicationError: if a rank is gone, or does not answer in time.
+    :raises MemoryError: on the rank whose memory runs out, which is then gone for the others.
     """
     found: list[Gradients] = []
 

@@ -71,7 +71,7 @@ _FILE = os.path.join(_FOLDER.name, "cache.safetensors")
 
 def _loaded(path: Any) -> None:
     """Loads a cache, which some call may have saved."""
-    if path != _FILE or os.path.exists(_FILE):
+    if not isinstance(path, str) or path != _FILE or os.path.exists(_FILE):
         saccade.KvCache.load(path)
 
 
