@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import index
 from typing import Any, Callable, NamedTuple
 
@@ -60,7 +62,9 @@ def compute(
     the dropout."""
     try:
         return _compute(communicator, function, division, prepare, facts)
-    except BaseException:
+    except BaseException as raised:
+        if not isinstance(raised, Exception):  # Ctrl-C comes to one rank, and the others wait for it
+            communicator._core.fail(type(raised).__name__)
         if communicator.failure:
             communicator.abort()
         raise
@@ -80,14 +84,15 @@ def _compute(
     except Exception as raised:
         error = raised
     all_ranks = _agree(communicator, function, error, own)
-    _require_same(function, [of_rank[3] for of_rank in all_ranks], facts)
-    lengths, key_lengths = ([of_rank[i] for of_rank in all_ranks] for i in (0, 1))
-    rows = sharding_of(division.sharding, lengths)
-    if division.kv_sharding is not None:
-        keys = sharding_of(division.kv_sharding, key_lengths)
-    else:
-        keys = None if not isinstance(division.sharding, str) else sharding_of(division.sharding, key_lengths)
-    seed = all_ranks[0][2] % 2**64 if own.draws else None
+    with _alone(communicator):
+        _require_same(function, [of_rank[3] for of_rank in all_ranks], facts)
+        lengths, key_lengths = ([of_rank[i] for of_rank in all_ranks] for i in (0, 1))
+        rows = sharding_of(division.sharding, lengths)
+        if division.kv_sharding is not None:
+            keys = sharding_of(division.kv_sharding, key_lengths)
+        else:
+            keys = None if not isinstance(division.sharding, str) else sharding_of(division.sharding, key_lengths)
+        seed = all_ranks[0][2] % 2**64 if own.draws else None
     getattr(own.arguments, own.computes)(communicator._core, core, rows, keys, seed)
     if own.may_fail:
         error = None
@@ -99,12 +104,35 @@ def _compute(
     return own.seed if seed is None else seed
 
 
+@contextmanager
+def _alone(communicator: Communicator) -> Iterator[None]:
+    """Where memory runs out on this rank only: the others wait for it, and the communicator has failed."""
+    try:
+        yield
+    except MemoryError:
+        communicator._core.fail("memory ran out")
+        raise
+
+
 def _agree(
     communicator: Communicator, function: str, error: Exception | None, own: Prepared
 ) -> list[tuple[int, int, int, int]]:
     """Rows, keys, seed and flags of every rank. Raises the error of the first rank that has one."""
     if communicator.size == 1 and error is not None:
         raise error
+    with _alone(communicator):
+        preface = _preface(error, own)
+    found = communicator._core.exchange(preface)
+    with _alone(communicator):
+        all_ranks = [_PREFACE.unpack(of_rank) for of_rank in found]
+    for rank, (kind, *_, message) in enumerate(all_ranks):
+        if kind:
+            words = message.rstrip(b"\0").decode(errors="ignore")
+            raise (_KINDS[kind] or RuntimeError)(f"[{function}] rank {rank}: {words}") from error
+    return [of_rank[1:5] for of_rank in all_ranks]
+
+
+def _preface(error: Exception | None, own: Prepared) -> bytes:
     kind = 0
     if error is not None:
         kind = next((i for i, of in enumerate(_KINDS) if of is not None and isinstance(error, of)), len(_KINDS) - 1)
@@ -113,15 +141,8 @@ def _agree(
         text = f"{type(error).__name__}: {text}"
     text = re.sub(r"^\[[\w:]+\] ", "", text)
     seed = index(own.seed or 0) % 2**64
-    preface = _PREFACE.pack(
-        kind, own.rows, own.keys, seed - 2**64 if seed >= 2**63 else seed, own.flags, own.draws, text.encode()[:208]
-    )
-    all_ranks = [_PREFACE.unpack(found) for found in communicator._core.exchange(preface)]
-    for rank, (kind, *_, message) in enumerate(all_ranks):
-        if kind:
-            words = message.rstrip(b"\0").decode(errors="ignore")
-            raise (_KINDS[kind] or RuntimeError)(f"[{function}] rank {rank}: {words}") from error
-    return [tuple(found[1:5]) for found in all_ranks]
+    signed = seed - 2**64 if seed >= 2**63 else seed
+    return _PREFACE.pack(kind, own.rows, own.keys, signed, own.flags, own.draws, text.encode()[:208])
 
 
 def _require_same(function: str, flags: list[int], facts: tuple[str, ...]) -> None:

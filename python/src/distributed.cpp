@@ -106,6 +106,17 @@ class HeldCommunicator {
 
   Communicator& get() { return *communicator_; }
 
+  /// f(), which the other ranks wait for: if it throws here, they cannot know, and the communicator has failed.
+  template <class F>
+  std::invoke_result_t<F> alone(const F& f) {
+    try {
+      return f();
+    } catch (...) {
+      communicator_->fail("memory ran out", {});
+      throw;
+    }
+  }
+
   /// f(communicator) without the GIL.
   template <class Call>
   void call(const Call& f) {
@@ -145,7 +156,7 @@ class HeldCommunicator {
 /// Every rank gives as many bytes; all get those of all ranks in order.
 std::vector<nb::bytes> exchange(HeldCommunicator& held, const nb::bytes& own) {
   const auto size = static_cast<std::size_t>(held.get().size());
-  const auto all = std::make_shared<std::vector<char>>(own.size() * size);
+  const auto all = held.alone([&] { return std::make_shared<std::vector<char>>(own.size() * size); });
   held.call([&](Communicator& communicator) {
     if (!communicator.failure().empty())
       throw CommunicationError("the communicator failed before: " + communicator.failure());
@@ -163,10 +174,15 @@ std::vector<nb::bytes> exchange(HeldCommunicator& held, const nb::bytes& own) {
       throw;
     }
   });
-  std::vector<nb::bytes> result;
-  for (std::size_t rank = 0; rank < size; ++rank) result.emplace_back(all->data() + rank * own.size(), own.size());
-  return result;
+  return held.alone([&] {
+    std::vector<nb::bytes> result;
+    for (std::size_t rank = 0; rank < size; ++rank)
+      result.emplace_back(all->data() + rank * own.size(), own.size());
+    return result;
+  });
 }
+
+void fail(HeldCommunicator& held, const std::string& why) { held.get().fail(why, {}); }
 
 void set_timeout(HeldCommunicator& held, nb::handle timeout) {
   const double seconds = number(timeout, "timeout");
@@ -205,10 +221,13 @@ class Arguments {
   template <class Call>
   void run(HeldCommunicator& held, const ParallelConfig& given, const Sharding& rows, const Sharding* keys,
            nb::handle seed_of_rank_0, const Call& f) {
-    ParallelConfig division = given;
-    division.rows = rows;
-    division.keys = keys ? *keys : Sharding();
-    if (!seed_of_rank_0.is_none()) options_.value.dropout_seed = seed(seed_of_rank_0);
+    const ParallelConfig division = held.alone([&] {
+      ParallelConfig whole = given;
+      whole.rows = rows;
+      whole.keys = keys ? *keys : Sharding();
+      if (!seed_of_rank_0.is_none()) options_.value.dropout_seed = seed(seed_of_rank_0);
+      return whole;
+    });
     held.call([&](Communicator& communicator) { f(communicator, division); });
   }
 
@@ -358,6 +377,7 @@ void bind_distributed(nb::module_& module) {
       .def("size", [](HeldCommunicator& held) { return held.get().size(); })
       .def("failure", [](HeldCommunicator& held) { return held.get().failure(); })
       .def("set_timeout", &set_timeout, "timeout"_a.none())
+      .def("fail", &fail, "why"_a)
       .def("exchange", &exchange, "own"_a);
   module.def(
       "local_communicators",

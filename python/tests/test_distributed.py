@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import saccade
 from divided import Divided, different
+from saccade import _together, distributed
 from saccade.distributed import (
     CommunicationError,
     Communicator,
@@ -270,6 +271,39 @@ def test_a_rank_that_does_not_come():
     assert "waiting for the arguments of other ranks: no answer within 0.2" in str(error)
     with pytest.raises(CommunicationError, match="failed before"):
         attention(q, k, v, comm=communicators[0])
+
+
+@pytest.mark.parametrize("moment", ["packing", "preparing", "sharding", "computing"])
+def test_what_only_one_rank_raises_ends_the_calls_of_all(moment, monkeypatch):
+    raised = {"packing": MemoryError, "sharding": MemoryError}.get(moment, KeyboardInterrupt)
+    communicators = local_communicators(2, timeout=0.3)
+    q, k, v = operands(8)
+
+    def fail_on_rank_1(original):
+        def function(*arguments):
+            if threading.current_thread().name == "rank 1":
+                raise raised
+            return original(*arguments)
+
+        return function
+
+    if moment == "packing":
+        monkeypatch.setattr(_together, "_preface", fail_on_rank_1(_together._preface))
+    if moment == "sharding":
+        monkeypatch.setattr(_together, "sharding_of", fail_on_rank_1(_together.sharding_of))
+    if moment == "preparing":
+        monkeypatch.setattr(distributed, "Prepared", fail_on_rank_1(distributed.Prepared))
+    score_mod = fail_on_rank_1(lambda scores, *_: scores) if moment == "computing" else None
+
+    def work(communicator):
+        threading.current_thread().name = f"rank {communicator.rank}"
+        return attention(q, k, v, comm=communicator, score_mod=score_mod, num_threads=1)
+
+    errors = run(communicators, work)
+    assert isinstance(errors[0], CommunicationError) and isinstance(errors[1], raised), errors
+    monkeypatch.undo()
+    for error in run(communicators, lambda communicator: attention(q, k, v, comm=communicator)):
+        assert isinstance(error, CommunicationError) and "failed before" in str(error)
 
 
 def test_errors_of_a_transport():
