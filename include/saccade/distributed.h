@@ -113,7 +113,8 @@ struct ParallelConfig {
   /// If some rank needs more, they arrive in chunks (stream). attention_backward() ignores this limit.
   std::int64_t memory = std::int64_t{4} << 30;
   CostParameters machine{};  ///< automatic: what the cost model assumes
-  /// For progress bars: called on this rank after each step of attention(), unless the method is pass_q.
+  /// For progress bars: called on this rank after each step of attention(), unless the method is pass_q. What it
+  /// throws leaves the call on this rank, which is then gone for the others.
   std::function<void(std::int64_t done, std::int64_t steps)> on_step{};
 };
 using Division [[deprecated("renamed ParallelConfig")]] = ParallelConfig;

@@ -87,8 +87,8 @@ struct AttentionResult {
   /// As scores: |scale| times the sum of |q| |k| over the dimensions, 0 where no key exists. Rounding errors of
   /// raw and softcapped scores are proportional to it.
   Tensor score_bound;
-  /// As logits: |score| plus the absolute values of what ALiBi and the mask add to it; 0 where hidden. Rounding
-  /// errors of a logit, and relative ones of its weight, are proportional to it.
+  /// As logits: |score|, or score_bound times the softcap's slope if that is larger, plus |what ALiBi and the mask
+  /// add|; 0 where hidden. Rounding errors of a logit, and relative ones of its weight, are proportional to it.
   Tensor magnitudes;
   Tensor lse_bound;  ///< as lse: |lse| plus the magnitudes' mean by the weights; errors are proportional to it
 };

@@ -205,8 +205,10 @@ class RowOfAttention {
       if (!has_part(j)) continue;
       const T distance = static_cast<T>(std::abs(position_ - static_cast<std::int64_t>(j)));
       const bool is_added = a_.mask && a_.mask.dtype != DType::boolean;
-      magnitudes[j] = std::max(std::abs(softcapped[j]), std::abs(logits[j])) + std::abs(slope_) * distance +
-                      (is_added ? std::abs(mask_[j]) : T(0));
+      // Where the softcap is not saturated, errors of products reach the logit, however small it is.
+      const T product = options_.softcap > 0 ? softcap_derivative(j) * score_bound[j] : T(0);
+      magnitudes[j] = std::max({std::abs(softcapped[j]), std::abs(logits[j]), product}) +
+                      std::abs(slope_) * distance + (is_added ? std::abs(mask_[j]) : T(0));
       lse_bound += probabilities[j] * magnitudes[j];
     }
   }
@@ -255,9 +257,8 @@ class RowOfAttention {
     modify_backward(keys_of_sequence(dscores_bound));
     for (std::size_t j = 0; j < logits.size(); ++j) {
       if (!has_part(j)) continue;
-      const T bounded = options_.softcap > 0 ? softcapped[j] / static_cast<T>(options_.softcap) : T(0);
-      dscores[j] *= 1 - bounded * bounded;
-      dscores_bound[j] = std::abs(dscores_bound[j]) * (1 - bounded * bounded);
+      dscores[j] *= softcap_derivative(j);
+      dscores_bound[j] = std::abs(dscores_bound[j]) * softcap_derivative(j);
     }
   }
 
@@ -269,6 +270,12 @@ class RowOfAttention {
     using Limits = std::numeric_limits<Checked>;
     const T growth = lse == kMinusInfinity<T> ? 1 : 1 + std::abs(lse) / 32;
     return weight * growth + T(Limits::min()) / (16 * T(Limits::epsilon()));
+  }
+
+  /// Of softcap * tanh(x / softcap); 1 without a softcap.
+  T softcap_derivative(std::size_t key) const {
+    const T bounded = options_.softcap > 0 ? softcapped[key] / static_cast<T>(options_.softcap) : T(0);
+    return 1 - bounded * bounded;
   }
 
   /// Whether the row sees a key.

@@ -142,6 +142,14 @@ TEST(Logits, HaveTheMagnitudeOfTheirTerms) {
   }
 }
 
+TEST(Logits, HaveTheMagnitudeOfProductsThatTheSoftcapLetsPass) {
+  const Tensor q = Tensor::of<float>({{2, 2}}), k = Tensor::of<float>({{5, -5}, {50, 50}, {1, -0.5}});
+  const AttentionResult result = reference::attention(q, k, k, {.scale = 1.0, .softcap = 4.0});
+  const double score = 4 * std::tanh(0.25), slope = 1 - std::pow(std::tanh(0.25), 2);
+  EXPECT_THAT(result.logits.values<double>(), ElementsAre(0, 4, DoubleEq(score)));
+  EXPECT_THAT(result.magnitudes.values<double>(), ElementsAre(20, 4, DoubleEq(3 * slope)));
+}
+
 TEST(Logits, LargeOnesDoNotOverflow) {
   const Tensor q = Tensor::of<double>({{1.0}});
   const Tensor k = Tensor::of<double>({{1e6}, {1e6 - 1000}});

@@ -29,7 +29,7 @@ class RowStates {
     const Scalar* const from = rows_ + row * row_size(o_size_);
     for (std::int64_t d = 0; d < o_size_; d += kTileColumns)
       std::copy_n(from + d, kTileColumns, tile + d * kTileRows + i * kTileColumns);
-    std::copy_n(from + o_size_, kSumLanes, state.l + i * kSumLanes);
+    state.continue_sum(i, from + o_size_);
     state.m[i] = from[o_size_ + kSumLanes];
   }
 
@@ -37,7 +37,7 @@ class RowStates {
     Scalar* const to = rows_ + row * row_size(o_size_);
     for (std::int64_t d = 0; d < o_size_; d += kTileColumns)
       std::copy_n(tile + d * kTileRows + i * kTileColumns, kTileColumns, to + d);
-    std::copy_n(state.l + i * kSumLanes, kSumLanes, to + o_size_);
+    state.keep_sum(i, to + o_size_);
     to[o_size_ + kSumLanes] = state.m[i];
     marks_[row] |= HeadState::kRow;
   }
