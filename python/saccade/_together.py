@@ -106,7 +106,7 @@ def _compute(
 
 @contextmanager
 def _alone(communicator: Communicator) -> Iterator[None]:
-    """Where memory runs out on this rank only: the others wait for it, and the communicator has failed."""
+    """Marks the communicator as failed if memory runs out in the block, which the other ranks cannot know."""
     try:
         yield
     except MemoryError:

@@ -106,7 +106,7 @@ class HeldCommunicator {
 
   Communicator& get() { return *communicator_; }
 
-  /// f(), which the other ranks wait for: if it throws here, they cannot know, and the communicator has failed.
+  /// f(), which throws only if memory runs out; the other ranks cannot know, so the communicator then has failed.
   template <class F>
   std::invoke_result_t<F> alone(const F& f) {
     try {
