@@ -133,6 +133,9 @@ struct NaiveRounding {
   /// The bits of weights times the scales of values, counted from the first one of the row's largest; default:
   /// those of the type of the arithmetic. 24 where the machine multiplies integers: q is f32, and v i8 or i4.
   std::optional<int> weight_bits{};
+  /// The head dimension is summed in 24 orders, in 6 to 23 where there are more than 42 rows, in 2 from 4096 rows;
+  /// and in at least so many.
+  std::size_t min_orders = 2;
   /// The rows of attention_of_rows(), if it computed `exact`.
   std::span<const RowIndex> rows{};
 

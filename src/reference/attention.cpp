@@ -112,7 +112,7 @@ template <class T>
 AttentionResult naive_rows(const Arguments& a, const AttentionOptions& options, std::span<const RowIndex> rows,
                            const AttentionResult& exact, const NaiveRounding& rounding) {
   AttentionResult worst = results_of(a, rows.size());
-  const std::vector<DotProduct> ways = naive_dot_products(a.head_dim, rows.size());
+  const std::vector<DotProduct> ways = naive_dot_products(a.head_dim, rows.size(), rounding.min_orders);
   RowOfAttention<T> row(a, options, rounding);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     row.at(rows[i]);

@@ -67,12 +67,14 @@ inline DotProduct usual_dot_product(std::int64_t head_dim) {
 /// one scales the query first, as PyTorch's unfused code does. (Products of bf16 numbers are exact in f32, and
 /// scaling their sum rounds once, so always scaling last would be more precise than usual code.) Most of the error
 /// comes from a few rows with close and large logits, however many other rows there are.
-inline std::vector<DotProduct> naive_dot_products(std::int64_t head_dim, std::size_t rows) {
+inline std::vector<DotProduct> naive_dot_products(std::int64_t head_dim, std::size_t rows,
+                                                  std::size_t min_orders = 2) {
   constexpr std::size_t kManyRows = 4096, kFewest = 6, kMost = 24;
   DotProduct next = usual_dot_product(head_dim);
   std::vector<DotProduct> ways{next};
-  const std::size_t count =
+  const std::size_t usual =
       rows >= kManyRows ? 2 : std::clamp(1024 / std::max<std::size_t>(rows, 1), kFewest, kMost);
+  const std::size_t count = std::max(usual, min_orders);
   std::mt19937_64 random(1);
   while (ways.size() < count) {
     std::shuffle(next.order.begin(), next.order.end(), random);

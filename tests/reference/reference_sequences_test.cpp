@@ -334,6 +334,22 @@ TEST(Precision, NaiveCodeTransformsKeysOrQueries) {
   EXPECT_EQ(reference::naive_attention(q, k, k, options, exact).scores.at<double>(0, 0), 0);
 }
 
+TEST(Precision, NaiveCodeIsNeverCloserWithMoreOrdersOfSummation) {
+  const Tensor q = random({40, 32}, 1), k = random({30, 32}, 2), v = random({30, 4}, 3);
+  const AttentionResult exact = reference::attention(q, k, v);
+  const Tensor usual = reference::naive_attention(q, k, v, {}, exact).o,
+               more = reference::naive_attention(q, k, v, {}, exact, {.min_orders = 64}).o;
+  int farther = 0;
+  for (std::size_t i = 0; i < exact.o.values<double>().size(); ++i) {
+    const auto error = [&](const Tensor& o) {
+      return std::abs(o.values<double>()[i] - exact.o.values<double>()[i]);
+    };
+    EXPECT_GE(error(more), error(usual)) << i;
+    if (error(more) > error(usual)) ++farther;
+  }
+  EXPECT_GE(farther, 20);
+}
+
 TEST(Precision, NaiveCodeRoundsWhereItIsTold) {
   const Tensor q = random({5, 8}, 1), k = random({6, 8}, 2), v = random({6, 4}, 3);
   const AttentionResult exact = reference::attention(q, k, v);
