@@ -28,7 +28,7 @@ GROUPS = {  # of the pages in docs/; a page that is in none ends the run
     "web attention-modules layers decoding quantized-caches models tokenizer distributed inspection heatmaps random "
     "files errors environment versioning glossary",
     "Explanation": "faq comparison campaign/README performance/README performance/method "
-    "performance/optimizations design training",
+    "performance/optimizations design testing training",
 }
 
 

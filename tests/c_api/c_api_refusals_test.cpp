@@ -11,6 +11,7 @@
 
 #include "saccade/c_api.h"
 #include "support/c_api_views.h"
+#include "support/fault_count.h"
 #include "support/tensors.h"
 
 namespace saccade::test {
@@ -332,7 +333,8 @@ TEST(CApiRefusals, HaveAStatusAndAMessage) {
   const std::vector<CallOfTensors> of_tensors = calls_of_tensors(handles);
   const auto of_numbers = calls_of_numbers(handles);
   Random random(7);
-  for (int i = 0; i < 20'000; ++i) {
+  constexpr std::size_t kCalls = 20'000;
+  for (std::size_t i = 0; i < kCalls; ++i) {
     SCOPED_TRACE(i);
     ASSERT_EQ(saccade_set_active_isa("the error before"), SACCADE_INVALID_ARGUMENT);
     const std::string before = saccade_last_error();
@@ -343,6 +345,7 @@ TEST(CApiRefusals, HaveAStatusAndAMessage) {
     ASSERT_NE(status, SACCADE_OK) << which;
     ASSERT_THAT(saccade_last_error(), AllOf(HasSubstr("["), testing::Ne(before)));
   }
+  count_faults(kCalls);
   // What failed has left the cache as it was.
   std::int64_t length = 0;
   expect_ok(saccade_kv_cache_state(handles.cache, 0, &length, nullptr, nullptr, nullptr, nullptr));

@@ -10,6 +10,7 @@
 #include "cases/failing_communicator.h"
 #include "cases/local_ranks.h"
 #include "support/environment.h"
+#include "support/fault_count.h"
 #include "support/tensors.h"
 
 namespace saccade::test {
@@ -272,6 +273,7 @@ TEST(DistributedFaults, EndOnEveryRankAtWhateverMessageOneFails) {
     add_faults(faults, "backward", method, most);
   add_faults(faults, "decode", Method::gather, most);
   EXPECT_GE(faults.size(), 90U);
+  count_faults(faults.size());
   // Most of the time is waiting, so several go on side by side.
   std::atomic<std::size_t> next = 0;
   std::vector<std::thread> threads;

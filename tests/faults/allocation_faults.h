@@ -19,6 +19,7 @@
 #include "saccade/tensor.h"
 #include "support/allocations.h"
 #include "support/environment.h"
+#include "support/fault_count.h"
 #include "support/system.h"
 
 #ifdef __GLIBC__  // which declares it so
@@ -122,6 +123,7 @@ inline std::size_t failures_of(const std::function<Operation()>& make, std::size
       if (!attempt.has_come || ::testing::Test::HasFailure()) break;
     }
   }
+  count_faults(failures);
   return failures;
 }
 

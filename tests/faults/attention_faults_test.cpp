@@ -22,6 +22,7 @@
 #include "saccade/quantize.h"
 #include "saccade/reference.h"
 #include "saccade/rope.h"
+#include "support/fault_count.h"
 #include "support/refusal.h"
 #include "support/tensors.h"
 
@@ -374,6 +375,7 @@ TEST(AllocationFaults, OfAddingToAState) {
       release_workspaces();
       const detail::Attempt attempt({.run = [&] { add_part(state, p, begin, 300); }}, {.first = n});
       if (!attempt.has_failed) break;
+      count_faults();
       const std::string refused = refusal([&] { add_part(state, p, begin, 300); });
       if (refused.empty()) {
         EXPECT_TRUE(finished(state, p) == expected) << "allocation " << n;

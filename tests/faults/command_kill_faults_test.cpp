@@ -14,6 +14,7 @@
 
 #include "faults/command_faults.h"
 #include "support/environment.h"
+#include "support/fault_count.h"
 
 namespace saccade::test {
 namespace {
@@ -68,6 +69,7 @@ TEST_F(CommandKills, BeforeEachCall) {
       if (HasFailure()) break;
     }
     EXPECT_GT(killed, 0U) << job.name;
+    count_faults(killed);
   }
 }
 
@@ -90,6 +92,7 @@ TEST_F(CommandKills, AtRandomMoments) {
     expect_recovery(job, before, expected);
     if (HasFailure()) break;
   }
+  count_faults(killed);
   EXPECT_EQ(killed, kills) << "too many runs had ended before they were killed";
 }
 

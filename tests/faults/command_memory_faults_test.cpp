@@ -6,6 +6,7 @@
 
 #include "faults/command_faults.h"
 #include "support/environment.h"
+#include "support/fault_count.h"
 
 namespace saccade::test {
 namespace {
@@ -34,6 +35,7 @@ TEST_F(CommandFaults, OfMemory) {
       if (!has_come()) break;
     }
     EXPECT_GT(refused, 0U);
+    count_faults(refused);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "faults/command_faults.h"
+#include "support/fault_count.h"
 
 namespace saccade::test {
 namespace {
@@ -65,6 +66,7 @@ TEST_F(CommandFaults, OfWriting) {
       if (!was_caused || HasFailure()) break;
     }
     EXPECT_GT(refused, 0U) << job.name;
+    count_faults(refused);
   }
 }
 
@@ -78,6 +80,7 @@ TEST_F(CommandFaults, OfWritesThatTakeHalf) {
       EXPECT_EQ(run_with({"write", n, "half", "out"}, job).exit_code, 0);
       EXPECT_EQ(differences(outputs(), expected), "");
       if (!has_come() || HasFailure()) break;
+      count_faults();
     }
   }
 }
@@ -103,6 +106,7 @@ TEST_F(CommandFaults, OfReading) {
       if (!has_come() || HasFailure()) break;
     }
     EXPECT_GT(refused, 0U) << job.name;
+    count_faults(refused);
   }
 }
 
@@ -126,6 +130,7 @@ TEST_F(CommandFaults, OfAFullDisk) {
     const Files before = outputs();
     const Outcome outcome = run(job.arguments);
     SCOPED_TRACE(job.name + ": " + outcome.err);
+    count_faults();
     expect_refusal(outcome, job, "out/", ENOSPC);
     EXPECT_FALSE(has_temporary_files());
     Files after = outputs();

@@ -34,6 +34,7 @@
 #include "saccade/random.h"
 #include "saccade/runtime.h"
 #include "support/each_isa.h"
+#include "support/fault_count.h"
 #include "support/system.h"
 #include "support/tensors.h"
 
@@ -147,6 +148,7 @@ TEST_P(InterruptionsOnIsa, AnExceptionOfAnyCallOfAModifierLeavesTheCall) {
       failed += Throwing::at_each_call(throwing, [&] { return call.run(options); });
     }
   EXPECT_GT(failed, 100);
+  count_faults(static_cast<std::size_t>(failed));
 }
 
 TEST_P(InterruptionsOnIsa, AProgressHookCancelsAnyCall) {
@@ -170,6 +172,7 @@ TEST_P(InterruptionsOnIsa, AProgressHookCancelsAnyCall) {
       EXPECT_TRUE(same_bits(call.run({.num_threads = threads}), expected)) << "after it was cancelled";
     }
   EXPECT_GE(cancelled, 10);
+  count_faults(static_cast<std::size_t>(cancelled));
 }
 
 TEST(Interruptions, AnExceptionOfAnyCallOfAHookLeavesAModel) {
@@ -188,6 +191,7 @@ TEST(Interruptions, AnExceptionOfAnyCallOfAHookLeavesAModel) {
       return list;
     });
     EXPECT_EQ(failed, 3);
+    count_faults(3);
   }
 }
 
@@ -240,6 +244,7 @@ TEST(Interruptions, AChildComputesWhileOtherThreadsOfItsParentDo) {
   for (int fork = 0; fork < 20; ++fork) {
     std::this_thread::sleep_for(std::chrono::microseconds(700 * fork));
     EXPECT_EQ(Child(all, expected).status(), 0) << "fork " << fork;
+    count_faults();
   }
   ends = true;
   for (std::thread& thread : threads) thread.join();
@@ -326,6 +331,7 @@ TEST_P(InterruptionsOnIsa, SignalsChangeNoBit) {
     signals = 0;
     const Signals interrupt(std::chrono::microseconds(200));
     while (signals < 50) EXPECT_TRUE(same_bits(call.run({.num_threads = 2}), expected)) << call.name;
+    count_faults(static_cast<std::size_t>(signals));
   }
 }
 
@@ -373,6 +379,7 @@ TEST(Interruptions, SignalsEndNoReadAndNoWriteEarly) {
     EXPECT_TRUE(received == text) << received.size();
   }
   EXPECT_GE(signals, 100);
+  count_faults(static_cast<std::size_t>(signals));
   std::filesystem::remove_all(folder);
 }
 

@@ -15,6 +15,7 @@
 
 #include "cases/local_ranks.h"
 #include "faults/allocation_faults.h"
+#include "support/fault_count.h"
 #include "support/tensors.h"
 
 namespace saccade::test {
@@ -130,6 +131,7 @@ int failures_of_rank(const DividedCall& call) {
             << "call " << of << " of rank " << rank;
     }
   }
+  count_faults(static_cast<std::size_t>(failures));
   return failures;
 }
 

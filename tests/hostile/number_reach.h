@@ -15,6 +15,7 @@
 
 #include "saccade/tensor.h"
 #include "support/each_isa.h"
+#include "support/fault_count.h"
 #include "support/tensors.h"
 
 namespace saccade::test {
@@ -101,6 +102,7 @@ class NumberReach : public EachIsa {
         for (const HostileNumber& number : kHostile)
           for (int i = 0; i < places; ++i)
             expect_reach(function, input, static_cast<std::int64_t>(random() % size), number, clean);
+        count_faults(kHostile.size() * static_cast<std::size_t>(places));
       }
     }
   }

@@ -19,6 +19,7 @@
 
 #include "hostile/wrong_arguments.h"
 #include "support/environment.h"
+#include "support/fault_count.h"
 #include "support/sources/header_declarations.h"
 
 namespace saccade::test {
@@ -103,6 +104,7 @@ inline void make_wrong_calls(const std::vector<Caller>& callers, std::uint64_t c
   const ProblemRange calls = problems_of_test(0, count);
   std::set<std::string> seen;
   std::size_t right = 0;
+  count_faults(calls.end - calls.begin);
   for (std::uint64_t i = calls.begin; i < calls.end; ++i) {
     const Caller& caller = callers[i % callers.size()];
     SCOPED_TRACE(caller.functions.front() + ", SACCADE_TEST_SEED=" + std::to_string(i) + " SACCADE_TEST_CASES=1");

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "support/cli_support.h"
+#include "support/fault_count.h"
 
 namespace saccade::test {
 namespace {
@@ -193,6 +194,7 @@ TEST_F(MpiCommandTest, DoesNotHangWhenARankStopsOrDies) {
       }
     }
     EXPECT_GE(faults, 3);
+    count_faults(static_cast<std::size_t>(faults));
   }
 }
 
