@@ -159,7 +159,8 @@ class Plan {
   };
 
   /// `options`: those of the whole problem. Throws std::invalid_argument, with `function` as the caller's name,
-  /// for divisions and options that do not fit.
+  /// for divisions and options that do not fit, and for sizes that are negative, above 2^40, or those of tensors
+  /// with more than 2^59 bytes.
   Plan(const Sizes& sizes, const ParallelConfig& division, const AttentionOptions& options,
        std::string_view function = "distributed::Plan");
   ~Plan();

@@ -238,7 +238,7 @@ std::size_t Tensor::offset_of(std::initializer_list<std::int64_t> index) const {
   for (std::size_t dim = 0; is_inside && dim < shape_.size(); ++dim) {
     const std::int64_t i = index.begin()[dim];
     is_inside = i >= 0 && i < shape_[dim];
-    offset = offset * shape_[dim] + i;
+    if (is_inside) offset = offset * shape_[dim] + i;
   }
   if (!is_inside || data_ == nullptr) {
     throw std::out_of_range("[Tensor::at] " + to_string(std::span(index.begin(), index.size())) +

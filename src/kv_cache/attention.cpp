@@ -14,7 +14,8 @@ std::int64_t rows_of(const TensorView& q, const AttentionOptions& options, std::
   if (!begins) return q.rank < 2 || q.rank > 4 ? 0 : as_bhsd(q, options.layout).shape[2];
   if (begins.rank != 1 || begins.data == nullptr || sequence + 1 >= begins.shape[0]) return 0;
   const auto begin = [&](std::int64_t at) { return static_cast<std::int64_t>(value_at(begins, std::array{at})); };
-  return begin(sequence + 1) - begin(sequence);
+  const std::int64_t first = begin(sequence), end = begin(sequence + 1);
+  return first < 0 ? 0 : end - first;
 }
 
 }  // namespace
@@ -25,7 +26,9 @@ AttentionOptions options_over(std::string_view function, const TensorView& q, co
   if (cache.config().window < 0) return all;
   for (std::int64_t b = 0; b < cache.config().batch; ++b) {
     const std::int64_t seqlen_q = rows_of(q, options, b);
-    const std::int64_t first = std::max<std::int64_t>(0, cache.length(b) - seqlen_q - all.window_left);
+    const auto at_most = [&](std::int64_t rows) { return std::clamp<std::int64_t>(rows, 0, cache.length(b)); };
+    const std::int64_t first =
+        std::max<std::int64_t>(0, cache.length(b) - at_most(seqlen_q) - at_most(all.window_left));
     if (first < cache.first_kept(b))
       refuse(function, "q has seqlen ", seqlen_q, " and a window that begins at key ", first,
              ", but the cache has kept sequence ", b, " from ", cache.first_kept(b), " on only");

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -21,6 +23,31 @@
 #include "support/environment.h"
 #include "support/fault_count.h"
 #include "support/sources/header_declarations.h"
+
+#ifdef __SANITIZE_ADDRESS__  // which would end the program where one asks for more than a terabyte
+namespace saccade::test {
+inline void* memory_if_less(std::size_t bytes) noexcept {
+  return bytes < std::size_t{1} << 40 ? std::malloc(bytes) : nullptr;
+}
+inline void* memory_or_throw(std::size_t bytes) {
+  void* const memory = memory_if_less(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+}  // namespace saccade::test
+void* operator new(std::size_t bytes) { return saccade::test::memory_or_throw(bytes); }
+void* operator new[](std::size_t bytes) { return saccade::test::memory_or_throw(bytes); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return saccade::test::memory_if_less(bytes);
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return saccade::test::memory_if_less(bytes);
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+#endif
 
 namespace saccade::test {
 

@@ -68,7 +68,9 @@ TensorView QuantizedTensor::view() const {
   std::int64_t stride = stored_dim(DType::i4, dim);
   for (std::size_t i = shape.size(); i-- > 0;) {
     strides[i] = i + 1 == shape.size() ? 1 : stride;
-    if (i + 1 < shape.size()) stride *= shape[i];
+    if (i + 1 < shape.size())
+      stride =
+          static_cast<std::int64_t>(static_cast<std::uint64_t>(stride) * static_cast<std::uint64_t>(shape[i]));
   }
   return TensorView(numbers.data(), DType::i4, shape, strides);
 }

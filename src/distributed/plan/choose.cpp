@@ -9,8 +9,8 @@
 namespace saccade::distributed {
 namespace {
 
-/// The most bytes that a rank holds of the keys and values of two kv heads.
-std::int64_t memory_of_gather(const Plan& plan) {
+/// The most bytes that a rank holds of the keys and values of two kv heads, which may be too many for an integer.
+double memory_of_gather(const Plan& plan) {
   std::int64_t most = 0;
   for (std::int64_t batch = 0, step = 0; batch < plan.entries(); ++batch, ++step) {
     if (batch > 0 && plan.are_alike(step, 0)) break;
@@ -20,7 +20,8 @@ std::int64_t memory_of_gather(const Plan& plan) {
     }
   }
   const Sizes& sizes = plan.sizes();
-  return 2 * most * (sizes.head_dim + sizes.head_dim_v) * sizes.element_bytes;
+  const double dimensions = static_cast<double>(sizes.head_dim) + static_cast<double>(sizes.head_dim_v);
+  return 2.0 * static_cast<double>(most) * dimensions * static_cast<double>(sizes.element_bytes);
 }
 
 }  // namespace
@@ -35,7 +36,7 @@ ParallelConfig choose(const Sizes& sizes, const ParallelConfig& division, const 
   const int ranks = division.rows.ranks();
   if (ranks == 1) return best;
   const Plan gather(sizes, best, options, function);
-  if (memory_of_gather(gather) > division.memory) {
+  if (memory_of_gather(gather) > static_cast<double>(division.memory)) {
     best.method = Method::stream;
     return best;
   }

@@ -213,6 +213,23 @@ void check_batch(std::int64_t batch, std::int64_t entries) {
   if (batch < 0 || batch >= entries) refuse(kPlan, "batch must be from 0 to ", entries - 1, ", got ", batch);
 }
 
+/// No product of sizes and lengths overflows.
+void check_sizes(std::string_view function, const Sizes& sizes, const ParallelConfig& division) {
+  constexpr double kMostBytes = 0x1p59;
+  const std::pair<const char*, std::int64_t> all[] = {
+      {"batch", sizes.batch},       {"num_heads", sizes.num_heads},   {"num_kv_heads", sizes.num_kv_heads},
+      {"head_dim", sizes.head_dim}, {"head_dim_v", sizes.head_dim_v}, {"element_bytes", sizes.element_bytes}};
+  for (const auto& [name, value] : all)
+    if (value < 0 || value > kMaxLength) refuse(function, "sizes.", name, " must be from 0 to 2^40, got ", value);
+  const auto factor = [](std::int64_t size) { return static_cast<double>(std::max<std::int64_t>(1, size)); };
+  const double heads = std::max(factor(sizes.num_heads), factor(sizes.num_kv_heads)),
+               length = std::max(factor(division.rows.length()), factor(division.keys.length()));
+  if (factor(sizes.batch) * heads * length * factor(sizes.head_dim + sizes.head_dim_v) *
+          factor(sizes.element_bytes) >
+      kMostBytes)
+    refuse(function, "sizes are those of tensors with more than 2^59 bytes");
+}
+
 }  // namespace
 
 Plan::Plan(const Sizes& sizes, const ParallelConfig& division, const AttentionOptions& options,
@@ -223,8 +240,9 @@ Plan::Plan(const Sizes& sizes, const ParallelConfig& division, const AttentionOp
   const int ranks = complete.rows.ranks();
   if (complete.keys.ranks() != ranks)
     refuse(function, "the division has rows for ", ranks, " ranks but keys for ", complete.keys.ranks());
-  if (complete.chunk < kOriginAlignment || complete.chunk % kOriginAlignment != 0)
-    refuse(function, "chunk must be a multiple of ", kOriginAlignment, ", got ", complete.chunk);
+  if (complete.chunk < kOriginAlignment || complete.chunk > kMaxLength || complete.chunk % kOriginAlignment != 0)
+    refuse(function, "chunk must be a multiple of ", kOriginAlignment, " up to 2^40, got ", complete.chunk);
+  check_sizes(function, sizes, complete);
   if (complete.method == Method::automatic) complete = choose(sizes, complete, options, function);
   if (complete.method == Method::pass_q) check_options_of(AttentionCall::distributed_decode, function, options);
   if (complete.method == Method::heads) complete.head_groups = ranks;

@@ -44,6 +44,7 @@ Sharding Sharding::zigzag(std::int64_t length, int ranks) {
 Sharding Sharding::striped(std::int64_t length, int ranks, std::int64_t stripe) {
   check_sizes(length, ranks);
   if (stripe < 1) refuse(kSharding, "stripe must be at least 1, got ", stripe);
+  stripe = std::min(stripe, std::max<std::int64_t>(1, length));
   std::vector<std::vector<Run>> runs(static_cast<std::size_t>(ranks));
   for (std::int64_t i = 0; i < ceil_div(length, stripe); ++i)
     runs[static_cast<std::size_t>(i % ranks)].push_back({i * stripe, std::min(length, (i + 1) * stripe)});
