@@ -15,7 +15,7 @@ std::int64_t rows_of(const TensorView& q, const AttentionOptions& options, std::
   if (begins.rank != 1 || begins.data == nullptr || sequence + 1 >= begins.shape[0]) return 0;
   const auto begin = [&](std::int64_t at) { return static_cast<std::int64_t>(value_at(begins, std::array{at})); };
   const std::int64_t first = begin(sequence), end = begin(sequence + 1);
-  return first < 0 ? 0 : end - first;
+  return first < 0 || end < first ? 0 : end - first;
 }
 
 }  // namespace

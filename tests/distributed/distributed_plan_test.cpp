@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <string>
 #include <tuple>
@@ -12,6 +13,7 @@
 
 #include "cases/random.h"
 #include "saccade/cost_model.h"
+#include "support/refusal.h"
 
 namespace saccade::test {
 namespace {
@@ -438,6 +440,29 @@ struct TwoRanks {
                                       .bandwidth = 64000.0,  // and so does a transfer
                                       .latency = 0.0};
 };
+
+TEST(DistributedPlan, RefusesSizesWhoseProductsOverflow) {
+  ParallelConfig division{.rows = Sharding::contiguous(1 << 20, 2), .method = Method::gather};
+  const auto refused = [&](const distributed::Sizes& sizes) {
+    return refusal([&] { Plan(sizes, division, {}); });
+  };
+  EXPECT_EQ(refused({.head_dim = std::int64_t{1} << 41}),
+            "[distributed::Plan] sizes.head_dim must be from 0 to 2^40, got 2199023255552");
+  EXPECT_EQ(refused({.num_heads = -1}), "[distributed::Plan] sizes.num_heads must be from 0 to 2^40, got -1");
+  EXPECT_EQ(refused({.head_dim = std::int64_t{1} << 38, .head_dim_v = 0}),
+            "[distributed::Plan] sizes are those of tensors with more than 2^59 bytes");
+  EXPECT_EQ(refused({.head_dim = std::int64_t{1} << 37, .head_dim_v = 0}), "");
+  division.chunk = std::int64_t{1} << 41;
+  EXPECT_EQ(refused({}), "[distributed::Plan] chunk must be a multiple of " + std::to_string(kOriginAlignment) +
+                             " up to 2^40, got 2199023255552");
+}
+
+TEST(DistributedPlan, AStripeMayBeLongerThanTheSequence) {
+  const Sharding sharding = Sharding::striped(10, 2, std::numeric_limits<std::int64_t>::max());
+  ASSERT_EQ(sharding.runs(0).size(), 1U);
+  EXPECT_EQ(sharding.runs(0)[0].end, 10);
+  EXPECT_TRUE(sharding.runs(1).empty());
+}
 
 TEST(CostModel, HidesTransfersBehindTheStepBefore) {
   TwoRanks two;

@@ -65,12 +65,11 @@ TensorView QuantizedTensor::view() const {
   if (dtype != DType::i4) return numbers;
   const std::int64_t dim = shape.empty() ? 0 : shape.back();
   std::vector<std::int64_t> strides(shape.size());
-  std::int64_t stride = stored_dim(DType::i4, dim);
+  auto stride =
+      static_cast<std::uint64_t>(stored_dim(DType::i4, dim));  // which may overflow: shape is not checked
   for (std::size_t i = shape.size(); i-- > 0;) {
-    strides[i] = i + 1 == shape.size() ? 1 : stride;
-    if (i + 1 < shape.size())
-      stride =
-          static_cast<std::int64_t>(static_cast<std::uint64_t>(stride) * static_cast<std::uint64_t>(shape[i]));
+    strides[i] = i + 1 == shape.size() ? 1 : static_cast<std::int64_t>(stride);
+    if (i + 1 < shape.size()) stride *= static_cast<std::uint64_t>(shape[i]);
   }
   return TensorView(numbers.data(), DType::i4, shape, strides);
 }
