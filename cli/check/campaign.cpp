@@ -69,7 +69,7 @@ class Campaign {
   /// Returns the file of the record.
   std::string run() {
     const Interruption interruption;
-    const std::string file = folder_.new_file();
+    std::string file = folder_.new_file();
     save(file);  // so that a folder that cannot be written is noticed now
     ProgressBar progress(arguments_.cases.value_or(0));
     CampaignClock::time_point saved = CampaignClock::now();

@@ -89,7 +89,7 @@ void check_can_carry(const PretrainedModel& pretrained, const std::optional<std:
 void carry_model(AttentionPage& page, const PretrainedModel& pretrained, const std::string& text,
                  const std::string& live_weights) {
   const ModelSizes& sizes = pretrained.model().sizes();
-  const std::filesystem::path folder = pretrained.folder();
+  const std::filesystem::path& folder = pretrained.folder();
   PageModel model{.files = {{"config.json", file_of(folder, "config.json")}},
                   .num_heads = sizes.num_heads,
                   .vocab_size = sizes.vocab_size,

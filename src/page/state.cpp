@@ -67,7 +67,7 @@ Element AttentionPage::State::index(const Selection& selection) const {
     list.push_back(parts[i].index(selection.kept[i], selection.detailed[i]));
   if (list.size() > 1)
     for (Json& part : list)
-      if (part["name"] == "") part["name"] = options.title;
+      if (part["name"].get_ref<const std::string&>().empty()) part["name"] = options.title;
   Json index{{"title", options.title}, {"sequence", options.is_sequence}, {"parts", list}};
   if (model) index["model"] = model->about;
   return {"index", deflated(bytes_of(index.dump(-1, ' ', false, Json::error_handler_t::replace)))};

@@ -116,7 +116,8 @@ Tensor dequantize(const TensorView& x, const TensorView& scale, const TensorView
     check_dtype(kName, name, plane, dtype);
     bool fits = plane.rank <= x.rank;
     for (int i = 0; fits && i < plane.rank; ++i) {
-      const auto of_x = static_cast<std::size_t>(x.rank - plane.rank + i);
+      const int dimension = x.rank - plane.rank + i;
+      const auto of_x = static_cast<std::size_t>(dimension);
       const std::int64_t wanted = of_x == last ? columns : x.shape[of_x],
                          length = plane.shape[static_cast<std::size_t>(i)];
       fits = length == wanted || (length == 1 && (of_x != last || is_scale));
