@@ -117,7 +117,7 @@ PERMITTED = (
         "gradients of 0 of weights of 1",
         "rowsum(dout * o) is not rounded as dout v^T is, in PyTorch's fused kernel neither; its unfused one alone is "
         "differentiated twice",
-        "they are 0 but for eps times what cancels",
+        "they are 0 up to eps times what cancels",
         _is_of_weights_of_1,
     ),
 )
