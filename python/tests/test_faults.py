@@ -19,12 +19,17 @@ MIB = 2**20
 
 @contextlib.contextmanager
 def memory_left(mebibytes):
-    """Limits the address space of this process."""
+    """Limits the address space of this process, without what it has free already."""
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + mebibytes * MIB, limits[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (used, limits[1]))
+    free = []
     try:
+        with contextlib.suppress(MemoryError):
+            while True:
+                free.append(np.empty(MIB, np.uint8))
+        resource.setrlimit(resource.RLIMIT_AS, (used + mebibytes * MIB, limits[1]))
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)

@@ -132,8 +132,14 @@ REFUSED_SESSIONS = {
     "heads": (model_of(operands(), q_num_heads=0), "q_num_heads: expected 1 or more, got 0"),
     "precision": (model_of(operands(), softmax_precision=7), "softmax_precision: expected one of 1 .*, got 7"),
     "softcap": (model_of(operands(), softcap=-1.0), "softcap: expected 0 .* or a positive number, got -1"),
-    "past without present": (model_of({**operands(), **past()}), "present_key: past and present keys and values go"),
-    "present without past": (model_of(operands(), OUTPUTS[:3]), "past_key: past and present keys and values go"),
+    "past without present": (
+        model_of({**operands(), **past()}),
+        "present_key: past and present keys and values must all be given",
+    ),
+    "present without past": (
+        model_of(operands(), OUTPUTS[:3]),
+        "past_key: past and present keys and values must all be given",
+    ),
     "two caches": (
         model_of({**operands(), **past(), "nonpad_kv_seqlen": np.array([1, 2])}, OUTPUTS[:3]),
         "nonpad_kv_seqlen: expected without past and present keys and values",
