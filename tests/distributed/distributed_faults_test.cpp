@@ -144,7 +144,7 @@ class DividedPass {
                  .method = method,
                  .head_groups = method == Method::grid ? 3 : 0,
                  .chunk = kOriginAlignment};
-    // Few rows see few keys, which keeps the call short; but they do so in every rank, and see keys of every rank
+    // Few rows see few keys, which keeps the call short; but some do in every rank, and see keys of all ranks
     // before.
     for (std::int64_t block = 0; auto& open : block_mask_.values<bool>()) {
       open = block / kBlocks % 8 == 0 && block % 24 == 0;
@@ -189,7 +189,7 @@ class DividedPass {
 
  private:
   static constexpr std::int64_t kRows = 3 * kOriginAlignment;
-  static constexpr std::int64_t kBlocks = kRows / 128;
+  static constexpr std::int64_t kBlocks = kRows / 128;  // as long as AttentionOptions has them
 
   /// The tensors of a rank.
   struct OfRank {
