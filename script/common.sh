@@ -73,7 +73,7 @@ build() {
   fi
 }
 
-# checked_part TEXT: prints K/N, the part of the test programs that TEXT names, or refuses it.
+# checked_part TEXT: prints K/N, the part that TEXT names, or refuses it.
 checked_part() {
   [[ $1 =~ ^([1-9][0-9]*)/([1-9][0-9]*)$ ]] && ((BASH_REMATCH[1] <= BASH_REMATCH[2])) || refuse "--part needs K/N, such as 1/4"
   echo "$1"
