@@ -23,8 +23,9 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-SECONDS = 60  # for one architecture
+SECONDS = 60  # of processor time, for one architecture
 MEMORY = 5 * 2**30  # of a process
+BATCH = 100  # architectures before there are new processes: what old ones have freed lies in pieces, and counts
 TOLERANCE = 1e-4  # of the largest number; what is f32's rounding is amplified by two layers of large random weights
 _COMPUTING = ("torch_attention", "attention_varlen", "scaled_dot_product_attention")
 
@@ -42,8 +43,8 @@ class Wrong(Exception):
 
 def compare(model_type: str) -> Outcome:
     """Compares a model type; does not raise."""
-    signal.signal(signal.SIGALRM, _too_long)
-    signal.alarm(SECONDS)
+    signal.signal(signal.SIGPROF, _too_long)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         return _compare(model_type)
     except tiny.NoTinyModel as error:
@@ -53,7 +54,7 @@ def compare(model_type: str) -> Outcome:
     except Exception as error:
         return Outcome("wrong", f"{type(error).__name__}: {error}"[:500])
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _too_long(*_: Any) -> None:
@@ -285,9 +286,13 @@ class _Counted:
 
 def compare_all(model_types: list[str]) -> dict[str, Outcome]:
     """In as many processes as there are processors."""
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), initializer=_prepare) as pool:
-        found = {name: pool.submit(compare, name) for name in model_types}
-        return {name: _result(future) for name, future in found.items()}
+    outcomes = {}
+    for start in range(0, len(model_types), BATCH):
+        batch = model_types[start : start + BATCH]
+        with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), initializer=_prepare) as pool:
+            found = {name: pool.submit(compare, name) for name in batch}
+            outcomes |= {name: _result(future) for name, future in found.items()}
+    return outcomes
 
 
 def _result(future: Future[Outcome]) -> Outcome:
