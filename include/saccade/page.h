@@ -24,7 +24,7 @@ namespace saccade {
 
 /// Options of a page; fill it with designated initializers.
 struct PageOptions {
-  std::string title{};  ///< the heading
+  std::string title{};  ///< the heading; U+FFFD stands for bytes that are not UTF-8, here and in the subtitle
   /// One line below the title: the model, its file, the command.
   std::string subtitle{};
   /// The maximum size of the file in bytes. The most informative heads are kept whole, the others as thumbnails;

@@ -54,7 +54,7 @@ class Page:
     def _of(cls, page: Any, title: str) -> Page:
         """A page around one of the library."""
         result = cls.__new__(cls)
-        result._title, result._page, result._html = title, page, None
+        result._title, result._page, result._html = _text(title, "title"), page, None
         return result
 
     def add(

@@ -93,12 +93,16 @@ def look(
         gradient=flag(gradient, "gradient"),
         num_threads=_numbers((num_threads,), 1, "num_threads", "a number")[0],
     )
-    return Page._of(page, title or os.path.basename(os.path.normpath(os.fspath(model))))
+    return Page._of(page, title or os.path.basename(os.path.normpath(os.fsdecode(model))))
 
 
-def _folder(path: Any, name: str) -> str:
+def _folder(path: Any, name: str) -> bytes:
     try:
-        return os.fsdecode(path)
+        return os.fsencode(path)
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{name}: expected the path of a model's folder, got {ascii(path)}, which none can have"
+        ) from None
     except TypeError:
         raise ValueError(
             f"{name}: expected the path of a model's folder, got {type(path).__name__}; "

@@ -24,10 +24,11 @@ using Pixels = nb::ndarray<const std::uint8_t, nb::shape<-1, -1, 3>, nb::c_conti
 using Samples = nb::ndarray<const float, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
 using Text = std::optional<std::string>;
 
-AttentionPage look_at(const std::string& model, const Text& text, const Text& pair, const Text& target,
+AttentionPage look_at(const nb::bytes& model, const Text& text, const Text& pair, const Text& target,
                       const std::optional<Pixels>& rgb, const nb::bytes& png, const std::optional<Samples>& sound,
-                      const Text& other_model, const Text& other_text, const std::string& title,
-                      std::size_t max_size, const std::vector<std::array<std::int64_t, 2>>& details,
+                      const std::optional<nb::bytes>& other_model, const Text& other_text,
+                      const std::string& title, std::size_t max_size,
+                      const std::vector<std::array<std::int64_t, 2>>& details,
                       const std::vector<std::array<std::int64_t, 6>>& tiles, bool gradient, int num_threads) {
   LookInput input{.text = text, .pair = pair, .png = std::string(png.c_str(), png.size()), .target = target};
   if (rgb)
@@ -40,10 +41,14 @@ AttentionPage look_at(const std::string& model, const Text& text, const Text& pa
   for (const auto& [layer, head, first_query, last_query, first_key, last_key] : tiles)
     options.tiles.push_back({{layer, head}, first_query, last_query, first_key, last_key});
 
+  const std::string folder(model.c_str(), model.size());
+  std::optional<std::string> other_folder;
+  if (other_model) other_folder.emplace(other_model->c_str(), other_model->size());
+
   const nb::gil_scoped_release unlocked;
-  const PretrainedModel first = PretrainedModel::load(model);
+  const PretrainedModel first = PretrainedModel::load(folder);
   std::optional<PretrainedModel> second;
-  if (other_model) second = PretrainedModel::load(*other_model);
+  if (other_folder) second = PretrainedModel::load(*other_folder);
   std::vector<LookReading> readings{{.pretrained = &first, .input = input}};
   if (other_model || other_text) {
     readings.push_back({.pretrained = second ? &*second : &first, .input = input});

@@ -1,6 +1,7 @@
 """look: from a model's folder and a text to a page."""
 
 import json
+import os
 import pathlib
 
 import numpy as np
@@ -30,6 +31,22 @@ def test_shows_every_head_over_a_text(tmp_path):
     page.save(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page.html()
     assert saccade.look(str(ENCODER), "A causal mask.", num_threads=1).html() == page.html()
+
+
+def test_names_of_folders_may_be_bytes_and_no_text(tmp_path):
+    frame = saccade.look(str(ENCODER), "A mask.").frame()
+    assert saccade.look(os.fsencode(ENCODER), "A mask.").frame() == frame
+    (tmp_path / "mod\udcffel").symlink_to(ENCODER)
+    for page in (
+        saccade.look(tmp_path / "mod\udcffel", "A mask."),
+        saccade.look(ENCODER, "A mask.", title="mod\udcffel"),
+    ):
+        assert 'title="mod?el"' in page.frame() and "mod?el" in repr(page)
+
+
+def test_refuses_names_that_no_folder_can_have():
+    with pytest.raises(ValueError, match="model: expected the path of a model's folder, got '.ud800', which none"):
+        saccade.look("\ud800", "A mask.")
 
 
 def test_compares_and_shows_what_an_answer_rests_on():

@@ -29,6 +29,11 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
+/// The text, with U+FFFD for what is not UTF-8: the name of a model's folder may be any bytes.
+std::string utf8(const std::string& text) {
+  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+}
+
 std::string html_of(const Element& element) {
   return "<script type=\"text/plain\" id=\"" + element.name + "\">" + base64(element.deflated) + "</script>\n";
 }
@@ -37,6 +42,8 @@ std::string html_of(const Element& element) {
 
 AttentionPage::AttentionPage(const PageOptions& options) : state_(std::make_unique<State>()) {
   state_->options = options;
+  state_->options.title = utf8(options.title);
+  state_->options.subtitle = utf8(options.subtitle);
 }
 AttentionPage::~AttentionPage() = default;
 AttentionPage::AttentionPage(AttentionPage&&) noexcept = default;

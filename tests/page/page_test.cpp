@@ -143,13 +143,13 @@ TEST(Page, NoTextBreaksOutOfIt) {
                                          "\"'&",
                                          std::string("\0", 1),
                                          "\xff\xfe"};
-  AttentionPage page({.title = "</title><script>", .subtitle = "<b>\""});
+  AttentionPage page({.title = "</title><script>\xff", .subtitle = "<b>\"\xc3&"});
   page.add_part({.name = "</script>", .queries = {.tokens = hostile}, .num_layers = 1, .num_heads = 1});
   page.add(0, 0, 0, random_weights(std::ssize(hostile), false, 1));
   const std::string html = page.html();
   EXPECT_THAT(html, Not(HasSubstr("alert(1)")));
-  EXPECT_THAT(html, HasSubstr("<title>&lt;/title>&lt;script></title>"));
-  EXPECT_THAT(html, HasSubstr("&lt;b>&quot;"));
+  EXPECT_THAT(html, HasSubstr("<title>&lt;/title>&lt;script>\uFFFD</title>"));
+  EXPECT_THAT(html, HasSubstr("&lt;b>&quot;\uFFFD&amp;<"));
   const json tokens = index_of(html)["parts"][0]["queries"]["tokens"];
   EXPECT_EQ(tokens[0], hostile[0]);
   EXPECT_EQ(tokens[6], "\xef\xbf\xbd\xef\xbf\xbd");
