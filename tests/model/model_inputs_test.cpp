@@ -9,6 +9,7 @@
 #include "saccade/image.h"
 #include "saccade/io.h"
 #include "saccade/log_mel.h"
+#include "support/system.h"
 #include "support/tensors.h"
 
 namespace saccade::test {
@@ -63,8 +64,7 @@ TEST(ImagePixels, RefusesWhatIsNoImage) {
 }
 
 TEST(ImageOptions, AreReadFromTheFolder) {
-  const path folder = path(::testing::TempDir()) / "image_options";
-  std::filesystem::create_directories(folder);
+  const path folder = new_temporary_folder();
   const auto load = [&](const std::string& text) {
     std::ofstream(folder / "preprocessor_config.json") << text;
     return ImageOptions::load(folder);

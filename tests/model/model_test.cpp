@@ -18,6 +18,7 @@
 #include "saccade/runtime.h"
 #include "support/expect_close.h"
 #include "support/refusal.h"
+#include "support/system.h"
 #include "support/tensors.h"
 
 namespace saccade::test {
@@ -372,10 +373,7 @@ TEST(Model, ShowsTheWeightsThatFollowAttention) {
 /// A copy of a small model whose files a test may damage.
 class DamagedModel : public ::testing::Test {
  protected:
-  DamagedModel() {
-    std::filesystem::remove_all(folder);
-    std::filesystem::copy(kModels / "llama", folder);
-  }
+  DamagedModel() { std::filesystem::copy(kModels / "llama", folder); }
   ~DamagedModel() override { std::filesystem::remove_all(folder); }
 
   void write(const std::string& file, const std::string& text) { std::ofstream(folder / file) << text; }
@@ -401,8 +399,7 @@ class DamagedModel : public ::testing::Test {
     return "";
   }
 
-  const path folder = path(::testing::TempDir()) /
-                      ("damaged_" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
+  const path folder = new_temporary_folder();
 };
 
 TEST_F(DamagedModel, IsFineAsItIs) { EXPECT_EQ(error(), ""); }
