@@ -25,7 +25,7 @@ from torch import Tensor  # noqa: E402
 
 SECONDS = 60  # of processor time, for one architecture
 MEMORY = 5 * 2**30  # of a process
-BATCH = 100  # architectures before there are new processes: what old ones have freed lies in pieces, and counts
+BATCH = 100  # architectures for the same processes: the memory they free is fragmented, and MEMORY counts it
 TOLERANCE = 1e-4  # of the largest number; what is f32's rounding is amplified by two layers of large random weights
 _COMPUTING = ("torch_attention", "attention_varlen", "scaled_dot_product_attention")
 

@@ -19,7 +19,7 @@ MIB = 2**20
 
 @contextlib.contextmanager
 def memory_left(mebibytes):
-    """Leaves this process so much memory: takes what its heap has free, and limits its address space."""
+    """Leaves this process so many MiB: uses up what its heap has free, and limits its address space."""
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     limits = resource.getrlimit(resource.RLIMIT_AS)

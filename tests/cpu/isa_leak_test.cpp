@@ -119,7 +119,7 @@ TEST(IsaLeak, IsNotInTheLibrary) {
 #if !defined(__x86_64__) && !defined(__aarch64__)
   GTEST_SKIP() << "plain C++ is the only level of this processor family";
 #elif defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "reading a library with AddressSanitizer's checks takes minutes, and users have one without";
+  GTEST_SKIP() << "disassembling a library with AddressSanitizer takes minutes, and nobody ships one";
 #endif
   std::istringstream disassembly(test::disassembly_of_library());
   if (disassembly.view().empty()) GTEST_SKIP() << "objdump (binutils) is not installed";

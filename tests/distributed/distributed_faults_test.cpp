@@ -144,8 +144,8 @@ class DividedPass {
                  .method = method,
                  .head_groups = method == Method::grid ? 3 : 0,
                  .chunk = kOriginAlignment};
-    // Few rows see few keys, which keeps the call short; but some do in every rank, and see keys of all ranks
-    // before.
+    // Few rows see few keys, which keeps the call short; but every rank has such rows, and they see keys of all
+    // earlier ranks.
     for (std::int64_t block = 0; auto& open : block_mask_.values<bool>()) {
       open = block / kBlocks % 8 == 0 && block % 24 == 0;
       ++block;
@@ -189,7 +189,7 @@ class DividedPass {
 
  private:
   static constexpr std::int64_t kRows = 3 * kOriginAlignment;
-  static constexpr std::int64_t kBlocks = kRows / 128;  // as long as AttentionOptions has them
+  static constexpr std::int64_t kBlocks = kRows / 128;  // of the size that AttentionOptions has by default
 
   /// The tensors of a rank.
   struct OfRank {
