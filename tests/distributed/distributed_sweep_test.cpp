@@ -16,7 +16,8 @@ class DistributedSweep : public EachIsa {};
 
 TEST_P(DistributedSweep, HasTheBitsOfOneProcess) {
   // Each instruction set has problems of its own.
-  const ProblemRange problems = problems_of_test(19'000'000 + 1000 * static_cast<std::uint64_t>(GetParam()), 100);
+  const ProblemRange problems =
+      problems_of_test(19'000'000 + 1000 * static_cast<std::uint64_t>(GetParam()), fewer_if_slow(100));
   for (std::uint64_t seed = problems.begin; seed < problems.end; ++seed) {
     const int ranks = static_cast<int>(2 + seed % 7);
     std::vector<std::vector<std::string>> lines(static_cast<std::size_t>(ranks));

@@ -113,6 +113,8 @@ double best_induction_score(std::int64_t num_layers, InductionLosses& losses) {
 TEST(Trainer, TwoLayersLearnToLookAtWhatFollowedLastTimeAndOneDoesNot) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "takes five minutes with AddressSanitizer; the other tests make the same calls";
+#elif defined(SACCADE_EMULATED)
+  GTEST_SKIP() << "takes ten minutes in an emulator; the other tests make the same calls";
 #endif
   set_num_threads(1);  // tiny products: a second thread would only add waiting
   InductionLosses two, one;

@@ -24,7 +24,8 @@ void check_problem(std::uint64_t seed) {
 
 TEST_P(KvCacheSweep, HasTheBitsOfPlainTensors) {
   // Each instruction set has problems of its own.
-  const ProblemRange problems = problems_of_test(31'000'000 + 1000 * static_cast<std::uint64_t>(GetParam()), 60);
+  const ProblemRange problems =
+      problems_of_test(31'000'000 + 1000 * static_cast<std::uint64_t>(GetParam()), fewer_if_slow(60));
   for (std::uint64_t seed = problems.begin; seed < problems.end; ++seed) check_problem(seed);
 }
 

@@ -22,6 +22,16 @@ inline std::uint64_t from_environment(const char* name, std::uint64_t otherwise)
   return number;
 }
 
+/// A quarter of `count` problems, at least 1, where each takes some ten times as long: under AddressSanitizer and
+/// in an emulator.
+constexpr std::uint64_t fewer_if_slow(std::uint64_t count) {
+#if defined(__SANITIZE_ADDRESS__) || defined(SACCADE_EMULATED)
+  return count < 4 ? 1 : count / 4;
+#else
+  return count;
+#endif
+}
+
 /// The problems of a test, numbered from `begin` to before `end`.
 struct ProblemRange {
   std::uint64_t begin = 0, end = 0;

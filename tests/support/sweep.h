@@ -41,10 +41,10 @@ std::int64_t check_on_every_isa(cases::AttentionCase problem, std::uint64_t seed
 }
 
 /// The same of the random problems of problems_of_test(). Skips those for which `fits` is false. Fails if nothing
-/// is compared.
+/// is compared. Slow builds take fewer_if_slow(count).
 template <class Check, class Fits>
 void sweep(std::uint64_t seed, std::uint64_t count, const Check& check, const Fits& fits) {
-  const ProblemRange problems = problems_of_test(seed, count);
+  const ProblemRange problems = problems_of_test(seed, fewer_if_slow(count));
   std::int64_t compared = 0;
   for (std::uint64_t i = problems.begin; i < problems.end; ++i) {
     cases::AttentionCase problem = cases::draw_case(i);
