@@ -146,17 +146,23 @@ ParallelConfig divided_by(Method method, bool exact = false) {
 // What a call is given is made before, where nothing fails.
 
 DividedCall forward(Method method, ScoreModifier modifier = nullptr) {
-  return [division = divided_by(method), modifier](Communicator& communicator, OfRank& rank) {
-    distributed::attention(communicator, rank.q, rank.q, rank.q, rank.results.at("o"), division,
-                           {.causal = Causal::top_left, .score_modifier = modifier, .num_threads = 1});
+  return [division = divided_by(method), modifier, mask = sparse_block_mask(kRows)](Communicator& communicator,
+                                                                                    OfRank& rank) {
+    distributed::attention(
+        communicator, rank.q, rank.q, rank.q, rank.results.at("o"), division,
+        {.causal = Causal::top_left, .block_mask = mask, .score_modifier = modifier, .num_threads = 1});
   };
 }
 
 DividedCall backward(Method method, bool exact = false) {
-  return [division = divided_by(method, exact)](Communicator& communicator, OfRank& rank) {
+  return [division = divided_by(method, exact), mask = sparse_block_mask(kRows)](Communicator& communicator,
+                                                                                 OfRank& rank) {
     auto& of = rank.results;
-    AttentionOptions options{
-        .causal = Causal::top_left, .alibi_slopes = rank.slopes, .lse = of.at("lse"), .num_threads = 1};
+    AttentionOptions options{.causal = Causal::top_left,
+                             .block_mask = mask,
+                             .alibi_slopes = rank.slopes,
+                             .lse = of.at("lse"),
+                             .num_threads = 1};
     distributed::attention(communicator, rank.q, rank.q, rank.q, of.at("o"), division, options);
     options.lse = {};
     distributed::attention_backward(

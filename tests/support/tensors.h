@@ -18,6 +18,16 @@ inline Tensor random_tensor(Shape shape, std::uint64_t seed, DType dtype = DType
   return Tensor::copy_of(result, dtype);
 }
 
+/// A block mask for that many rows and keys, in blocks of the default size: few rows see few keys, which keeps a
+/// call short, but those rows and keys lie all over.
+inline Tensor sparse_block_mask(std::int64_t rows) {
+  const std::int64_t blocks = rows / 128;
+  Tensor mask(DType::boolean, {blocks, blocks});
+  for (std::int64_t row = 0; row < blocks; row += 8)
+    for (std::int64_t key = 0; key < blocks; key += 24) mask.at<bool>(row, key) = true;
+  return mask;
+}
+
 /// Same shape, element type and bits.
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
