@@ -40,8 +40,8 @@ std::int64_t check_on_every_isa(cases::AttentionCase problem, std::uint64_t seed
   return compared;
 }
 
-/// The same of the random problems of problems_of_test(). Skips those for which `fits` is false. Fails if nothing
-/// is compared. Slow builds take fewer_if_slow(count).
+/// The same of the random problems of problems_of_test(), of which a slow build takes fewer. Skips those for which
+/// `fits` is false. Fails if nothing is compared.
 template <class Check, class Fits>
 void sweep(std::uint64_t seed, std::uint64_t count, const Check& check, const Fits& fits) {
   const ProblemRange problems = problems_of_test(seed, fewer_if_slow(count));

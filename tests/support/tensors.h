@@ -19,7 +19,7 @@ inline Tensor random_tensor(Shape shape, std::uint64_t seed, DType dtype = DType
 }
 
 /// A block mask for that many rows and keys, in blocks of the default size: few rows see few keys, which keeps a
-/// call short, but those rows and keys lie all over.
+/// call short, and they are spread over all rows and keys.
 inline Tensor sparse_block_mask(std::int64_t rows) {
   const std::int64_t blocks = rows / 128;
   Tensor mask(DType::boolean, {blocks, blocks});
