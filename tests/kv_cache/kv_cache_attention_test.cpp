@@ -79,7 +79,7 @@ KvCacheOptions options_for(const Sequences& sequences, std::int64_t page_size) {
 }
 
 constexpr std::int64_t kAllPageSizes[] = {0, 3, 1, 16, 4096};  // 0: no pages
-constexpr auto kPageSizes = std::span(kAllPageSizes).first < kIsSlow ? 2 : 5 > ();
+constexpr auto kPageSizes = std::span(kAllPageSizes).first(kIsSlow ? 2 : 5);
 
 class KvCacheAttention : public EachIsa {};
 SACCADE_FOR_EACH_ISA(KvCacheAttention);

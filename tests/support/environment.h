@@ -1,9 +1,12 @@
 // Sizes and seeds of tests from the environment.
 #pragma once
 
+#include <array>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -33,6 +36,12 @@ inline constexpr bool kIsSlow = false;
 constexpr std::uint64_t fewer_if_slow(std::uint64_t count) {
   if (!kIsSlow) return count;
   return count < 4 ? 1 : count / 4;
+}
+
+/// One of `all`, another with each turn, where computing is slow; else all.
+template <class T, std::size_t n>
+constexpr std::span<const T> one_if_slow(const std::array<T, n>& all, std::size_t turn) {
+  return kIsSlow ? std::span(all).subspan(turn % n, 1) : std::span(all);
 }
 
 /// The problems of a test, numbered from `begin` to before `end`.

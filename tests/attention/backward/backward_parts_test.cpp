@@ -358,11 +358,8 @@ SACCADE_FOR_EACH_ISA(PartsOnIsa);
 
 TEST_P(PartsOnIsa, HaveTheBitsOfTheWhole) {
   constexpr std::array kDTypes{DType::f32, DType::bf16, DType::f64};
-  std::size_t turn = 0;
-  for (const Case& one : cases()) {
-    ++turn;
-    for (const DType dtype : kDTypes) {
-      if (kIsSlow && dtype != kDTypes[turn % kDTypes.size()]) continue;
+  for (std::size_t turn = 0; const Case& one : cases()) {
+    for (const DType dtype : one_if_slow(kDTypes, ++turn)) {
       SCOPED_TRACE(std::string(one.name) + ", " + std::string(name_of(dtype)));
       Whole(one, dtype).expect_parts();
     }
