@@ -42,7 +42,7 @@ class InspectOnIsa : public EachIsa {};
 SACCADE_FOR_EACH_ISA(InspectOnIsa);
 
 TEST_P(InspectOnIsa, AgreesWithTheReferenceOnRandomProblems) {
-  const ProblemRange problems = problems_of_test(20240607, 100);
+  const ProblemRange problems = problems_of_test(20240607, fewer_if_slow(100));
   for (std::uint64_t i = problems.begin; i < problems.end; ++i) check_problem(i);
 }
 

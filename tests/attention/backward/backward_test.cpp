@@ -12,6 +12,7 @@
 #include "cases/random_case.h"
 #include "saccade/reference.h"
 #include "support/each_isa.h"
+#include "support/environment.h"
 #include "support/expect_close.h"
 #include "support/refusal.h"
 #include "support/tensors.h"
@@ -55,8 +56,8 @@ Problem plain(std::int64_t seqlen_q = 300, std::int64_t seqlen_k = 520) {
 }
 
 TEST(Backward, HasTheSameBitsForAnyNumberOfThreads) {
-  int seen = 0;
-  for (std::uint64_t seed = 500; seen < 40; ++seed) {
+  std::uint64_t seen = 0;
+  for (std::uint64_t seed = 500; seen < fewer_if_slow(40); ++seed) {
     cases::AttentionCase problem = cases::draw_case(seed);
     if (!cases::has_gradients(problem)) continue;
     ++seen;
