@@ -4,10 +4,12 @@
 #include <saccade/distributed.h>
 #include <saccade/kv_cache.h>
 
+#include <array>
 #include <functional>
 
 #include "cases/local_ranks.h"
 #include "support/each_isa.h"
+#include "support/environment.h"
 #include "support/tensors.h"
 
 namespace saccade::test {
@@ -63,10 +65,12 @@ SACCADE_FOR_EACH_ISA(QuantizedKeysOfRanksOfEachIsa);
 
 TEST_P(QuantizedKeysOfRanksOfEachIsa, DecodeHasTheBitsOfOneProcess) {
   const Sharding keys = Sharding::striped(kKeys, kRanks, kDecodeSplitKeys);
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    const Tensor q = random_tensor({1, kHeads, 2, kDim}, 3, dtype);
-    for (const Types& types : all_types()) {
-      const KvCache whole = cache_of(types, {{0, kKeys}});
+  constexpr std::array kDTypes{DType::f32, DType::bf16};
+  std::size_t turn = 0;
+  for (const Types& types : all_types()) {
+    const KvCache whole = cache_of(types, {{0, kKeys}});
+    for (const DType dtype : one_if_slow(kDTypes, ++turn)) {
+      const Tensor q = random_tensor({1, kHeads, 2, kDim}, 3, dtype);
       const AttentionOptions options{.causal = Causal::bottom_right, .window_left = 7000};
       const Tensor wanted = decode(q, whole.k(), whole.v(), scales_of(whole, options));
       const auto errors = on_local_ranks(kRanks, [&](Communicator& communicator) {
@@ -85,11 +89,13 @@ TEST_P(QuantizedKeysOfRanksOfEachIsa, AttentionHasTheBitsOfOneProcess) {
   ParallelConfig division{.rows = Sharding::contiguous(kRows, kRanks), .keys = Sharding::zigzag(kKeys, kRanks)};
   division.chunk = kOriginAlignment;
   const AttentionOptions options{.softcap = 20.0, .causal = Causal::bottom_right};
+  constexpr std::array kMethods{Method::automatic, Method::gather, Method::heads, Method::stream};
+  std::size_t turn = 0;
   for (const Types& types : all_types()) {
     const KvCache whole = cache_of(types, {{0, kKeys}});
     Tensor wanted(DType::f32, {1, kHeads, kRows, kDimV});
     attention(q, whole.k(), whole.v(), wanted, scales_of(whole, options));
-    for (const Method method : {Method::automatic, Method::gather, Method::heads, Method::stream}) {
+    for (const Method method : one_if_slow(kMethods, ++turn)) {
       division.method = method;
       const auto errors = on_local_ranks(kRanks, [&](Communicator& communicator) {
         const KvCache own = cache_of(types, division.keys.runs(communicator.rank()));
