@@ -182,7 +182,7 @@ std::vector<std::size_t> in_order(std::size_t parts) {
 }
 
 TEST(AttentionState, HasTheBitsOfOneCallIfCutAtTheAlignment) {
-  const ProblemRange problems = problems_of_test(1, 40);
+  const ProblemRange problems = problems_of_test(1, fewer_if_slow(40));
   const Isa before = active_isa();
   for (std::uint64_t i = problems.begin; i < problems.end; ++i) {
     LongProblem problem(i);

@@ -166,7 +166,7 @@ TEST_F(WithToy, IsAskedBeforeItsMemoryIsRead) {
 
 TEST_F(WithToy, IsAcceptedByTheConformanceSuite) {
   const BackendScope scope("toy,cpu");
-  for (std::uint64_t seed = 1; seed <= 150; ++seed) expect_conformance(seed);
+  for (std::uint64_t seed = 1; seed <= fewer_if_slow(150); ++seed) expect_conformance(seed);
   EXPECT_GT(toy_.calls, 0);
 }
 
@@ -195,7 +195,7 @@ TEST(BackendRegistration, LeavesOtherListsWhenItEnds) {
 
 TEST(ReferenceBackend, AgreesWithTheReferenceOnRandomProblems) {
   const BackendScope scope("reference");
-  const ProblemRange problems = problems_of_test(1, 100);
+  const ProblemRange problems = problems_of_test(1, fewer_if_slow(100));
   for (std::uint64_t seed = problems.begin; seed < problems.end; ++seed) expect_conformance(seed);
 }
 
