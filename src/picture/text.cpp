@@ -98,6 +98,13 @@ Cluster next_cluster(std::string_view text) {
   return {text.substr(0, size), columns};
 }
 
+// The same, which it removes from the text.
+Cluster take_cluster(std::string_view& text) {
+  const Cluster cluster = next_cluster(text);
+  text.remove_prefix(cluster.bytes.size());
+  return cluster;
+}
+
 // Advance widths of the printable ASCII characters in Helvetica, in thousandths of the font size. Pictures are
 // drawn with other fonts too; the common ones are up to a tenth wider.
 constexpr double kWiderFaces = 1.1;
@@ -163,22 +170,19 @@ std::string label_of(std::string_view token) {
 
 std::vector<Cluster> clusters_of(std::string_view text) {
   std::vector<Cluster> clusters;
-  while (!text.empty()) {
-    clusters.push_back(next_cluster(text));
-    text.remove_prefix(clusters.back().bytes.size());
-  }
+  while (!text.empty()) clusters.push_back(take_cluster(text));
   return clusters;
 }
 
 int columns_of(std::string_view text) {
   int columns = 0;
-  for (const Cluster& cluster : clusters_of(text)) columns += cluster.columns;
+  while (!text.empty()) columns += take_cluster(text).columns;
   return columns;
 }
 
 double pixels_of(std::string_view text, double font_size) {
   double advance = 0;
-  for (const Cluster& cluster : clusters_of(text)) advance += advance_of(cluster);
+  while (!text.empty()) advance += advance_of(take_cluster(text));
   return advance * font_size;
 }
 
@@ -190,7 +194,8 @@ std::string shortened(std::string_view text, double limit, const Measure& measur
   const double room = limit - measure(kEllipsis);
   double width = 0;
   std::size_t kept = 0, seen = 0;
-  for (const Cluster& cluster : clusters_of(text)) {
+  for (std::string_view rest = text; !rest.empty();) {
+    const Cluster cluster = take_cluster(rest);
     width += measure(cluster.bytes);
     seen += cluster.bytes.size();
     if (width <= room) kept = seen;
@@ -214,7 +219,8 @@ std::vector<std::string> wrapped(std::string_view text, double limit, int max_li
     double width = 0;
     std::size_t end = 0, position = 0;  // `end`: the last possible line break
     bool after_wide = false;
-    for (const Cluster& cluster : clusters_of(text)) {
+    for (std::string_view rest = text; !rest.empty();) {
+      const Cluster cluster = take_cluster(rest);
       const bool between_words = cluster.bytes == " " || cluster.columns == 2 || after_wide;
       if (between_words && !closes(cluster.bytes)) end = position;
       width += measure(cluster.bytes);

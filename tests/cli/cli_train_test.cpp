@@ -220,6 +220,7 @@ TEST_F(TrainCommand, ExplainsNumbersAsJsonToo) {
 
 // ---- What is refused -----------------------------------------------------------------------------------------
 
+#ifdef SACCADE_HAS_TOKENIZER
 TEST_F(TrainCommand, MeasuresWhatChangesWithoutHeads) {
   ASSERT_EQ(run(tiny_induction({"-o", "run"})).exit_code, 0);
   const auto ablate = [&](std::vector<std::string> more) {
@@ -242,6 +243,13 @@ TEST_F(TrainCommand, MeasuresWhatChangesWithoutHeads) {
   expect_refused(run({"look", "--model", "run", "--text", "4 5", "--ablate", "L2H0"}),
                  "L2H0: the model has 2 layers of 2 heads, counted from 0");
 }
+#else
+TEST_F(TrainCommand, SaysThatAblationNeedsTheTokenizer) {
+  ASSERT_EQ(run(tiny_induction({"-o", "run"})).exit_code, 0);
+  expect_refused(run({"look", "--model", "run", "--text", "4 5 6 4 5", "--ablate", "L1H0"}),
+                 "built without saccade::tokenizer, which --ablate needs");
+}
+#endif
 
 TEST_F(TrainCommand, PutsTheModelIntoAPage) {
   ASSERT_EQ(run(tiny_induction({"-o", "run"})).exit_code, 0);

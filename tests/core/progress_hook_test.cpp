@@ -65,10 +65,15 @@ struct Calls {
 using Work = std::function<void()>;
 
 /// Runs make(size)() for sizes that double until it takes long, and checks the calls of the last run. The library
-/// promises some 5 ms; this allows for plain C++, emulated instructions and builds with checks.
+/// promises some 5 ms; this allows for plain C++, emulated instructions, builds with checks and, once more, for an
+/// emulator of another processor.
 void expect_frequent_calls(const std::string& what, std::int64_t size,
                            const std::function<Work(std::int64_t)>& make) {
+#ifdef SACCADE_EMULATED
+  constexpr double kLong = 0.25, kLongestAllowed = 0.25;
+#else
   constexpr double kLong = 0.05, kLongestAllowed = 0.05;
+#endif
   for (;; size *= 2) {
     const Work work = make(size);
     Calls calls = Calls::during(work);

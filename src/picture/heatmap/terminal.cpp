@@ -134,7 +134,7 @@ void plan_dense(Plan& plan, const Input& input, const HeatmapOptions& options, c
   plan.gutter = static_cast<int>(std::to_string(input.queries - 1).size());
   int room = width - plan.gutter - 1;
   if (input.heads > 2)
-    room = std::min(room, std::max(kSmallPanel, (width + kGapColumns) / 3 - kGapColumns - plan.gutter - 1));
+    room = std::min(room, std::max(kSmallPanel, (width - 2 * kGapColumns) / 3 - plan.gutter - 1));
   const std::int64_t block_k = (input.seqlen_k + room - 1) / room;
   const std::int64_t shape = painter.colored() ? 1 : 2;  // a character is twice as high as wide
   const std::int64_t most_rows = std::max<std::int64_t>(kMaxDenseRows, room) / shape;
@@ -299,7 +299,7 @@ std::string without_trailing_spaces(std::string line) {
 }
 
 std::string panels_of(const Plan& plan, const Input& input, const Painter& painter, int width) {
-  const std::int64_t across = std::max(1, (width + kGapColumns) / (plan.panel_columns + kGapColumns));
+  const std::int64_t across = 1 + std::max(0, width - plan.panel_columns) / (plan.panel_columns + kGapColumns);
   std::string out;
   for (std::int64_t first = 0; first < input.heads; first += across) {
     std::vector<std::string> lines;
