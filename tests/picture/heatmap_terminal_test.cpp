@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <stdexcept>
 
 #include "picture/heatmap_fixtures.h"
@@ -175,6 +176,12 @@ TEST(HeatmapTerminal, PutsPanelsSideBySideWhereTheyFit) {
   EXPECT_THAT(lines_of(narrow)[0], Not(HasSubstr("head 1")));
   EXPECT_THAT(narrow, HasSubstr("head 1"));
   EXPECT_EQ(count_of(wide, "weight"), 1U) << "one legend";
+  for (const TerminalColor color : kAllColors)
+    for (const std::int64_t seqlen : {4, 150}) {
+      const Tensor three = causal_weights(3, seqlen);
+      EXPECT_EQ(heatmap_terminal(three, {}, color, std::numeric_limits<int>::max()),
+                heatmap_terminal(three, {}, color, 10'000));
+    }
 }
 
 TEST(HeatmapTerminal, FitsTheGivenWidth) {
