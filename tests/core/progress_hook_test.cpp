@@ -309,13 +309,12 @@ TEST(ProgressHook, DoesNotOutliveTheExceptionOfAnother) {
 TEST(ProgressHook, RefusesAnEmptyFunction) { EXPECT_THROW(ProgressHook({}), std::invalid_argument); }
 
 TEST(ProgressHook, ChangesNoBit) {
-  constexpr std::int64_t kHeads = kIsSlow ? 2 : 8;
+  constexpr std::int64_t kRows = kIsSlow ? 5 : 40;
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    const Tensor q = random_tensor({2, kHeads, 40, 64}, 1, dtype),
-                 k = random_tensor({2, kHeads / 2, 9000, 64}, 2, dtype),
-                 v = random_tensor({2, kHeads / 2, 9000, 64}, 3, dtype);
+    const Tensor q = random_tensor({2, 8, kRows, 64}, 1, dtype), k = random_tensor({2, 4, 9000, 64}, 2, dtype),
+                 v = random_tensor({2, 4, 9000, 64}, 3, dtype);
     const auto results = [&] {
-      Tensor lse(DType::f32, {2, kHeads, 40}), dq(dtype, q.shape()), dk(dtype, k.shape()), dv(dtype, v.shape());
+      Tensor lse(DType::f32, {2, 8, kRows}), dq(dtype, q.shape()), dk(dtype, k.shape()), dv(dtype, v.shape());
       Tensor o = attention(q, k, v, {.lse = lse, .num_threads = 2});
       attention_backward(q, k, v, {.o = o, .lse = lse, .dout = o}, {.dq = dq, .dk = dk, .dv = dv},
                          {.num_threads = 2});
