@@ -105,7 +105,6 @@ struct Interrupted {};
 struct Throwing {
   std::atomic<std::int64_t> calls = 0;
   std::int64_t at = 0;  ///< 0: none throws
-  static constexpr std::int64_t kFirst = kIsSlow ? 1 : 4;
 
   void called() {
     if (++calls == at) throw Interrupted();
@@ -115,13 +114,13 @@ struct Throwing {
     static_cast<Throwing*>(context)->called();
   }
 
-  /// Lets the first kFirst calls of `throwing` by `call` fail, one after the other, and later ones with growing
-  /// gaps. Returns how many failed.
+  /// Lets the first four calls of `throwing` by `call` fail, one after the other, and later ones with growing
+  /// gaps, wider ones where computing is slow. Returns how many failed.
   static std::int64_t at_each_call(Throwing& throwing, const std::function<Results()>& call) {
     const Results expected = call();
     const std::int64_t count = throwing.calls;
     std::int64_t failed = 0;
-    for (std::int64_t at = 1; at <= count; at += 1 + at / kFirst) {
+    for (std::int64_t at = 1; at <= count; at += at < 4 ? 1 : 1 + at / (kIsSlow ? 1 : 4)) {
       throwing.calls = 0, throwing.at = at, ++failed;
       EXPECT_THROW(call(), Interrupted) << "at call " << at << " of " << count;
       throwing.at = 0;
