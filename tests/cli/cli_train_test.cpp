@@ -219,8 +219,6 @@ TEST_F(TrainCommand, ExplainsNumbersAsJsonToo) {
   EXPECT_LE(head.at("induction"), 1.0);
 }
 
-// ---- What is refused -----------------------------------------------------------------------------------------
-
 #ifdef SACCADE_HAS_TOKENIZER
 TEST_F(TrainCommand, MeasuresWhatChangesWithoutHeads) {
   ASSERT_EQ(run(tiny_induction({"-o", "run"})).exit_code, 0);
