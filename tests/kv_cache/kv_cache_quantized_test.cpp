@@ -17,6 +17,7 @@
 #include "saccade/quantize.h"
 #include "saccade/reference.h"
 #include "support/each_isa.h"
+#include "support/environment.h"
 
 namespace saccade::test {
 namespace {
@@ -196,8 +197,9 @@ TEST_P(QuantizedKvCacheOfEachIsa, AgreesWithF64OverTheStoredNumbers) {
                                           {.window_left = 70},
                                           {.alibi_slopes = slopes, .sinks = sinks},
                                           {.dropout_p = 0.3, .dropout_seed = 4}};
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    for (const Format& format : formats()) {
+  constexpr std::array kDTypes{DType::f32, DType::bf16, DType::f16};
+  for (std::size_t turn = 0; const Format& format : formats()) {
+    for (const DType dtype : one_if_slow(kDTypes, ++turn)) {
       for (std::size_t n = 0; n < all.size(); ++n) {
         SCOPED_TRACE(text_of(format) + ", q " + std::string(name_of(dtype)) + ", options " + std::to_string(n));
         KvCache cache = filled(options_of(format, 1, n % 2 == 0 ? 0 : 16), keys(260), values(260), 64);
@@ -236,7 +238,9 @@ void expect_bits_of_the_row_alone(DType dtype) {
   }
 }
 TEST_P(QuantizedKvCacheOfEachIsa, BitsDependOnTheRowAlone) {
-  for (const DType dtype : {DType::f32, DType::bf16}) expect_bits_of_the_row_alone(dtype);
+  constexpr std::array kDTypes{DType::f32, DType::bf16};
+  for (const DType dtype : one_if_slow(kDTypes, static_cast<std::size_t>(GetParam())))
+    expect_bits_of_the_row_alone(dtype);
 }
 
 /// `hidden`: a key that is hidden beside 32 to 127, which no product is computed for.
