@@ -9,13 +9,14 @@
 #include "saccade/random.h"
 #include "saccade/runtime.h"
 #include "support/cli_support.h"
+#include "support/environment.h"
 
 namespace saccade::test {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::uint64_t kProblems = 50;
+constexpr std::uint64_t kProblems = fewer_if_slow(50);
 
 // Draws one problem: files in the folder and the arguments of the call. The same seed draws the same problem.
 class Problem {
