@@ -12,6 +12,7 @@
 #include "cases/problem.h"
 #include "cases/random_case.h"
 #include "support/each_isa.h"
+#include "support/environment.h"
 #include "support/refusal.h"
 #include "support/tensors.h"
 
@@ -112,9 +113,11 @@ constexpr const char* kShapes[] = {
 };
 
 TEST_P(HalvesOnIsa, HaveTheBitsOfTheWhole) {
+  constexpr std::array kDTypes{DType::f32, DType::bf16, DType::f64};
   std::uint64_t seed = 0;
+  std::size_t turn = 0;
   for (const char* const shape : kShapes) {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    for (const DType dtype : one_if_slow(kDTypes, ++turn)) {
       cases::AttentionCase c =
           cases::draw_case(cases::parse_problem(shape + (" dtype=" + std::string(name_of(dtype)))), 1);
       c.options.num_threads = 1 + static_cast<int>(seed % 3);
@@ -124,7 +127,7 @@ TEST_P(HalvesOnIsa, HaveTheBitsOfTheWhole) {
 }
 
 TEST_P(HalvesOnIsa, HaveTheBitsOfTheWholeInRandomProblems) {
-  for (std::uint64_t seed = 4000; seed < 4060; ++seed) {
+  for (std::uint64_t seed = 4000; seed < 4000 + fewer_if_slow(60); ++seed) {
     cases::AttentionCase c = cases::draw_case(seed);
     if (cases::has_gradients(c)) expect_halves(c, seed);
   }
