@@ -14,13 +14,20 @@ namespace {
 constexpr int kMaxPrecision = 17;  // enough for every double
 constexpr double kWide = 1e8;
 
+/// How many numbers or, of a view without any, pairs of brackets there are.
+double count_shown(const TensorView& view) {
+  double count = 1.0;
+  for (const std::int64_t length : view.dims()) count *= static_cast<double>(std::max<std::int64_t>(length, 1));
+  return count;
+}
+
 /// Formats the numbers of one view with one width.
 class Printer {
  public:
   Printer(const TensorView& view, const PrintOptions& options)
       : precision_(std::clamp(options.precision, 0, kMaxPrecision)),
         edge_items_(std::max(options.edge_items, 1)),
-        is_shortened_(view.size() > options.threshold) {
+        is_shortened_(count_shown(view) > static_cast<double>(options.threshold)) {
     double largest = 0.0;
     for_each_shown(view, [&](const TensorView& element) {
       const double magnitude = std::abs(value_at(element, {}));
@@ -97,7 +104,12 @@ class Printer {
 std::string to_string(const TensorView& view, const PrintOptions& options) {
   if (view.data == nullptr && view.rank == 0) return "[]";
   check_data("to_string", "view", view);
-  return Printer(view, options).print(view, 0);
+  PrintOptions of_view = options;
+  if (view.size() == 0) {  // it may have 2^40 pairs of brackets
+    of_view.edge_items = std::min(options.edge_items, PrintOptions{}.edge_items);
+    of_view.threshold = std::min(options.threshold, PrintOptions{}.threshold);
+  }
+  return Printer(view, of_view).print(view, 0);
 }
 
 }  // namespace saccade

@@ -370,6 +370,15 @@ TEST(ToString, ShortensLongDimensions) {
   EXPECT_EQ(to_string(Tensor::copy_of(counted({2}), DType::i32), {.edge_items = 1, .threshold = 1}), "[0, 1]");
 }
 
+TEST(ToString, ShortensWhatHasNoNumbers) {
+  EXPECT_EQ(to_string(TensorView(static_cast<const float*>(nullptr), {2, 0})), "[[],\n []]");
+  const TensorView rows(static_cast<const float*>(nullptr), {std::int64_t{1} << 40, 0});
+  EXPECT_EQ(to_string(rows, {.edge_items = 1}), "[[],\n ...,\n []]");
+  EXPECT_EQ(to_string(rows, {.edge_items = 1 << 30, .threshold = std::int64_t{1} << 60}), to_string(rows));
+  const TensorView blocks(static_cast<const float*>(nullptr), {900, 900, 0});
+  EXPECT_EQ(to_string(blocks, {.edge_items = 1}), "[[[],\n  ...,\n  []],\n\n ...,\n\n [[],\n  ...,\n  []]]");
+}
+
 TEST(ToString, ShowsThatNothingIsThere) {
   EXPECT_EQ(to_string(Tensor()), "[]");
   EXPECT_EQ(to_string(Tensor(DType::f32, {0, 3})), "[]");
