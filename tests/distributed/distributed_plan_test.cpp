@@ -450,11 +450,18 @@ TEST(DistributedPlan, RefusesSizesWhoseProductsOverflow) {
             "[distributed::Plan] sizes.head_dim must be from 0 to 2^40, got 2199023255552");
   EXPECT_EQ(refused({.num_heads = -1}), "[distributed::Plan] sizes.num_heads must be from 0 to 2^40, got -1");
   EXPECT_EQ(refused({.head_dim = std::int64_t{1} << 38, .head_dim_v = 0}),
-            "[distributed::Plan] sizes are those of tensors with more than 2^59 bytes");
+            "[distributed::Plan] sizes are too large: q, k or v would have more than 2^59 bytes");
   EXPECT_EQ(refused({.head_dim = std::int64_t{1} << 37, .head_dim_v = 0}), "");
   division.chunk = std::int64_t{1} << 41;
   EXPECT_EQ(refused({}), "[distributed::Plan] chunk must be a multiple of " + std::to_string(kOriginAlignment) +
                              " up to 2^40, got 2199023255552");
+}
+
+TEST(DistributedPlan, RefusesAMachineThatComputesNothing) {
+  ParallelConfig division{.rows = Sharding::contiguous(100, 2)};
+  division.machine.forward = 0.0;
+  EXPECT_EQ(refusal([&] { Plan({.num_heads = 2, .num_kv_heads = 2}, division, {}); }),
+            "[distributed::Plan] forward of the machine must be positive, got 0");
 }
 
 TEST(DistributedPlan, AStripeMayBeLongerThanTheSequence) {

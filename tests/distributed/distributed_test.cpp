@@ -124,6 +124,18 @@ class CountingCommunicator final : public Communicator {
   Communicator& inner_;
 };
 
+TEST(Distributed, NamesTheTensorThatIsTooLarge) {
+  const Tensor q = random_tensor({2, 6, 4}, 1);
+  constexpr std::int64_t kHuge = (std::int64_t{1} << 40) + 1;
+  const TensorView nothing(static_cast<const float*>(nullptr), {2, 0, kHuge});
+  const std::vector<std::string> errors = on_local_ranks(2, [&](Communicator& communicator) {
+    Tensor o(DType::f32, q.shape());
+    distributed::attention(communicator, q, nothing, nothing, o, {.rows = Sharding::contiguous(12, 2)});
+  });
+  EXPECT_THAT(errors,
+              Each(HasSubstr("rank 0: k has a dimension longer than 2^40: its shape is [2, 0, 1099511627777]")));
+}
+
 TEST(Distributed, SendsTheWindowOnlyOverEachBoundary) {
   constexpr std::int64_t kWindow = 100, kRows = 1000, kKvHeads = 2, kDim = 8;
   const ParallelConfig division{.rows = Sharding::contiguous(kRows, 4)};

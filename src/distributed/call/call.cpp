@@ -62,6 +62,9 @@ Sizes sizes_of(const TensorView& q, const TensorView& k, const TensorView& v, co
       refuse(function, name,
              options.cu_seqlens_q ? " must be [rows, heads, dim] in a packed batch" : " must have rank 2, 3 or 4",
              ", but it has shape ", to_string(view->dims()));
+  for (const auto& [name, view] : {std::pair{"q", &q}, {"k", &k}, {"v", &v}})
+    if (std::ranges::any_of(view->dims(), [](std::int64_t length) { return length > kMaxLength; }))
+      refuse(function, name, " has a dimension longer than 2^40: its shape is ", to_string(view->dims()));
   const TensorView rows = as_headed(q, options), keys = as_headed(k, options);
   return {.batch = rows.shape[0],
           .num_heads = rows.shape[1],

@@ -41,6 +41,7 @@ ParallelConfig choose(const Sizes& sizes, const ParallelConfig& division, const 
     return best;
   }
   if (sizes.num_kv_heads < 2) return best;
+  check_rates(division.machine, function);
   const Estimate by_gather = estimate(gather, Pass::forward, division.machine);
   double wanted = by_gather.total * (1.0 - kGain), kernels = 0.0;
   for (const Cost& rank : by_gather.ranks) kernels += rank.kernels;

@@ -12,4 +12,7 @@ namespace saccade::distributed {
 ParallelConfig choose(const Sizes& sizes, const ParallelConfig& division, const AttentionOptions& options,
                       std::string_view function);
 
+/// Throws std::invalid_argument, which names the function, unless each rate of the machine is positive.
+void check_rates(const CostParameters& machine, std::string_view function);
+
 }  // namespace saccade::distributed

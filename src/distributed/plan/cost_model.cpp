@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/check.h"
+#include "distributed/plan/choose.h"
 #include "distributed/plan/runs.h"
 
 namespace saccade::distributed {
@@ -252,14 +253,18 @@ void check_machine(const Plan& plan, Pass pass, const CostParameters& m, std::st
   if (method == Method::pass_q) refuse(function, "method pass_q has no steps to walk through");
   if (pass != Pass::forward && (method == Method::stream || method == Method::ring))
     refuse(function, "method ", name_of(method), " computes gradients as gather: give a plan of that");
-  for (const auto& [name, rate] : {std::pair{"forward", m.forward},
-                                   {"backward", m.backward},
-                                   {"copying", m.copying},
-                                   {"bandwidth", m.bandwidth}})
-    if (!(rate > 0.0)) refuse(function, name, " of the machine must be positive, got ", rate);
+  check_rates(m, function);
 }
 
 }  // namespace
+
+void check_rates(const CostParameters& machine, std::string_view function) {
+  for (const auto& [name, rate] : {std::pair{"forward", machine.forward},
+                                   {"backward", machine.backward},
+                                   {"copying", machine.copying},
+                                   {"bandwidth", machine.bandwidth}})
+    if (!(rate > 0.0)) refuse(function, name, " of the machine must be positive, got ", rate);
+}
 
 std::int64_t steps_of(const Plan& plan, Pass pass) {
   return pass == Pass::backward_of_keys ? plan.sizes().num_kv_heads * plan.entries() : plan.steps();

@@ -227,7 +227,7 @@ void check_sizes(std::string_view function, const Sizes& sizes, const ParallelCo
   if (factor(sizes.batch) * heads * length * factor(sizes.head_dim + sizes.head_dim_v) *
           factor(sizes.element_bytes) >
       kMostBytes)
-    refuse(function, "sizes are those of tensors with more than 2^59 bytes");
+    refuse(function, "sizes are too large: q, k or v would have more than 2^59 bytes");
 }
 
 }  // namespace
