@@ -31,9 +31,9 @@ json expected_of(const std::string& folder) { return json::parse(std::ifstream(f
 
 class CliModel : public CommandTest {
  protected:
-  void SetUp() override {
-    if (run({"embed", "--help"}).exit_code != 0) GTEST_SKIP() << "this saccade was built without a tokenizer";
-  }
+#ifndef SACCADE_HAS_TOKENIZER
+  void SetUp() override { GTEST_SKIP() << "this saccade was built without a tokenizer"; }
+#endif
   const std::string encoder = kModels + "/text-encoder", decoder = kModels + "/text-decoder";
 };
 

@@ -8,6 +8,7 @@
 // - both READMEs link to the same pages, and code has no full-width signs.
 #include <gmock/gmock.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -103,7 +104,8 @@ std::string test_name(const testing::TestParamInfo<Block>& block) {
 
 /// A fresh folder for one test, with a copy of examples/.
 fs::path work_folder(const Block& block) {
-  const fs::path folder = fs::path(testing::TempDir()) / ("saccade_" + test_name({block, 0}));
+  const fs::path folder =
+      fs::path(testing::TempDir()) / ("saccade_" + std::to_string(getpid()) + "_" + test_name({block, 0}));
   fs::remove_all(folder);
   fs::create_directories(folder);
   fs::copy(kRoot / "examples", folder / "examples", fs::copy_options::recursive);
