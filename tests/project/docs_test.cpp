@@ -92,6 +92,10 @@ std::vector<Block> blocks_in(const std::string& language) {
       if (block.language == language && !is_part) result.push_back(std::move(block));
     }
   }
+  if (saccade::test::kIsSlow && language == "cpp") {  // a third of the programs, which take long to compile
+    std::size_t number = 0;
+    std::erase_if(result, [&](const Block&) { return number++ % 3 != 0; });
+  }
   return result;
 }
 
