@@ -286,7 +286,7 @@ void copy(const TensorView& from, const MutableTensorView& to);
 /// per dimension. Throws std::out_of_range.
 double value_at(const TensorView& view, std::span<const std::int64_t> index);
 
-/// How to_string shows numbers.
+/// How to_string shows numbers. A view without numbers shows its brackets, at most as many as by default.
 struct PrintOptions {
   int precision = 4;              ///< digits after the point, 0 to 17
   int edge_items = 3;             ///< items shown at each end of a long dimension

@@ -36,7 +36,7 @@ def problems(*paths: pathlib.Path) -> list[Problem]:
 
 @pytest.fixture
 def few_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However large this processor's caches are, 1 MiB is too large for them."""
+    """The calls of a problem read 1 MiB of caches by turns, however large this processor's own is."""
     monkeypatch.setattr(peer, "MOST_BYTES", 2**20)
 
 
