@@ -28,7 +28,7 @@ struct LogMelOptions {
 /// under a Hann window, centered at every kLogMelHop-th one; the bands are triangles on Slaney's mel scale up to 8
 /// kHz, each of unit area; powers below 1e-8 of the largest are raised to that; with x the decimal logarithm, the
 /// result is (x + 4) / 4. Throws std::invalid_argument for fewer than 201 samples, samples that are not finite,
-/// and sizes below 1.
+/// sizes below 1, and num_threads below 0.
 Tensor log_mel(std::span<const float> samples, const LogMelOptions& options = {});
 
 }  // namespace saccade

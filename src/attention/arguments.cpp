@@ -169,21 +169,21 @@ void fill_origin(std::string_view function, const AttentionOptions& options, Att
 void fill_positions(std::string_view function, const AttentionOptions& options,
                     std::vector<std::int64_t>& query_offsets, AttentionParams& p) {
   p.causal = options.causal != Causal::none;
-  const auto check_offset = [&](std::int64_t offset) {
+  const auto check_offset = [&](const char* name, std::int64_t offset) {
     if (offset < -kFarthest || offset > kFarthest)
-      refuse(function, "query_offset must be within 2^60 of 0, got ", offset);
+      refuse(function, name, " must be within 2^60 of 0, got ", offset);
   };
   const std::int64_t of_origin = options.origin.row - options.origin.key;
   if (options.query_offsets) {
     read_integers(function, "query_offsets", options.query_offsets, p.batch, query_offsets);
     for (std::int64_t& offset : query_offsets) {
-      check_offset(offset);
+      check_offset("query_offsets", offset);
       offset += of_origin;
     }
     p.query_offsets = query_offsets.data();
   } else if (options.query_offset || options.causal != Causal::bottom_right) {
     const std::int64_t offset = options.query_offset.value_or(0);
-    check_offset(offset);
+    check_offset("query_offset", offset);
     p.query_offset = offset + of_origin;
   } else {
     if (options.origin.row != 0 || options.origin.key != 0)

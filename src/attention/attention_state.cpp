@@ -35,6 +35,9 @@ void expect_same(const char* name, const Value& now, const Value& before) {
   if (now != before) refuse(kAdd, name, " is ", now, ", but it was ", before, " in the first call");
 }
 void expect_same(const char* name, DType now, DType before) { expect_same(name, name_of(now), name_of(before)); }
+void expect_length(const char* name, const char* dim, std::int64_t now, std::int64_t before) {
+  if (now != before) refuse(kAdd, name, " has ", dim, " ", now, ", but it had ", before, " in the first call");
+}
 void expect_given(const char* name, bool now, bool before) {
   if (now != before)
     refuse(kAdd, name,
@@ -48,12 +51,12 @@ void check_options(const AttentionOptions& options) {
 }
 
 void check_same_operands(const AttentionParams& now, const AttentionParams& before) {
-  expect_same("batch", now.batch, before.batch);
-  expect_same("num_heads", now.num_heads, before.num_heads);
-  expect_same("num_kv_heads", now.num_kv_heads, before.num_kv_heads);
-  expect_same("seqlen_q", now.seqlen_q, before.seqlen_q);
-  expect_same("head_dim", now.head_dim, before.head_dim);
-  expect_same("head_dim_v", now.head_dim_v, before.head_dim_v);
+  expect_length("q", "batch", now.batch, before.batch);
+  expect_length("q", "num_heads", now.num_heads, before.num_heads);
+  expect_length("k", "num_kv_heads", now.num_kv_heads, before.num_kv_heads);
+  expect_length("q", "seqlen_q", now.seqlen_q, before.seqlen_q);
+  expect_length("q", "head_dim", now.head_dim, before.head_dim);
+  expect_length("v", "head_dim_v", now.head_dim_v, before.head_dim_v);
   expect_same("q", now.q.dtype, before.q.dtype);
   expect_same("k", now.k.dtype, before.k.dtype);
   expect_same("v", now.v.dtype, before.v.dtype);

@@ -35,18 +35,6 @@ inline void append_to(std::string& text, std::floating_point auto part) {
   text += number;
 }
 
-/// Makes a message one line that people can read, whatever text a caller passed: what is longer than any message
-/// of ours is cut off.
-inline std::string one_line(std::string_view text) {
-  constexpr std::size_t kLongest = std::size_t{1} << 16;  // more than the names of a large model's parameters
-  std::string line;
-  for (std::size_t at = 0; at < text.size();) {
-    if (at >= kLongest) return line + "...";
-    at += append_printable(line, text.substr(at));
-  }
-  return line;
-}
-
 /// Throws std::invalid_argument("[function] " + all parts in order). By value: references would force values out
 /// of registers into memory, even in calls without an error.
 template <class... Parts>
@@ -79,6 +67,11 @@ inline void check_not_quantized(std::string_view function, std::string_view name
   if (is_quantized(view.dtype))
     refuse(function, name, " is ", name_of(view.dtype), ", but ", function,
            " has no quantized keys and values: dequantize() them");
+}
+
+/// Throws for a view of i4, whose numbers stand for others by multipliers and scales that it does not have.
+inline void check_has_numbers(std::string_view function, std::string_view name, const TensorView& view) {
+  if (view.dtype == DType::i4) refuse(function, name, " is i4, without scales: dequantize() it");
 }
 
 /// Throws unless rows of i4 begin at whole bytes and hold the numbers that fill them up.

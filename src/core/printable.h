@@ -47,4 +47,16 @@ inline std::size_t append_printable(std::string& line, std::string_view text) {
   return bytes;
 }
 
+/// Makes text one line that people can read, whatever a caller passed: what is longer than any text of ours is cut
+/// off.
+inline std::string one_line(std::string_view text) {
+  constexpr std::size_t kLongest = std::size_t{1} << 16;  // more than the names of a large model's parameters
+  std::string line;
+  for (std::size_t at = 0; at < text.size();) {
+    if (at >= kLongest) return line + "...";
+    at += append_printable(line, text.substr(at));
+  }
+  return line;
+}
+
 }  // namespace saccade

@@ -84,7 +84,7 @@ void refuse_stride_count(std::size_t lengths, std::size_t strides) {
 }
 
 void refuse_dtype(DType wanted, DType got) {
-  refuse("TensorView::as", "the elements are ", name_of(got), ", not ", name_of(wanted));
+  refuse("TensorView::as", "the tensor has elements of ", name_of(got), ", not ", name_of(wanted));
 }
 
 void refuse_ragged_rows(std::size_t wanted, std::size_t got) {

@@ -202,6 +202,7 @@ double value_at(const TensorView& view, std::span<const std::int64_t> index) {
   if (index.size() != view.rank || view.data == nullptr) {
     throw std::out_of_range("[value_at] " + to_string(index) + " is no index of shape " + to_string(view.dims()));
   }
+  check_has_numbers("value_at", "view", view);
   TensorView element = view;
   for (const std::int64_t i : index) element = element.select(0, i);
   double value = 0.0;

@@ -104,6 +104,7 @@ class Printer {
 std::string to_string(const TensorView& view, const PrintOptions& options) {
   if (view.data == nullptr && view.rank == 0) return "[]";
   check_data("to_string", "view", view);
+  check_has_numbers("to_string", "view", view);
   PrintOptions of_view = options;
   if (view.size() == 0) {  // it may have 2^40 pairs of brackets
     of_view.edge_items = std::min(options.edge_items, PrintOptions{}.edge_items);

@@ -10,19 +10,17 @@ namespace {
 constexpr std::size_t kLongestQuote = 60;
 
 /// File names are the only foreign text that is not quoted.
-std::string one_line(const Origin& origin, const std::string& fault) {
-  std::string line = "[" + std::string(origin.function) + "] ";
-  const std::string text = origin.name + ": " + fault;
-  for (std::size_t at = 0; at < text.size();) at += append_printable(line, std::string_view(text).substr(at));
-  return line;
+std::string message_of(const Origin& origin, const std::string& fault) {
+  return "[" + std::string(origin.function) + "] " + saccade::one_line(origin.name) + ": " +
+         saccade::one_line(fault);
 }
 
 }  // namespace
 
-void Origin::refuse(const std::string& fault) const { throw std::runtime_error(one_line(*this, fault)); }
+void Origin::refuse(const std::string& fault) const { throw std::runtime_error(message_of(*this, fault)); }
 
 void Origin::refuse_argument(const std::string& fault) const {
-  throw std::invalid_argument(one_line(*this, fault));
+  throw std::invalid_argument(message_of(*this, fault));
 }
 
 std::string in_quotes(std::string_view text) {

@@ -13,11 +13,12 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-/// Throws for weights that are too long, or whose numbers are nowhere.
+/// Throws for weights that are too long, or whose numbers cannot be read.
 void check_numbers(const char* function, const TensorView& weights) {
   for (const std::int64_t length : weights.dims())
     if (length > kMaxLength) refuse(function, "no dimension of weights may be longer than 2^40");
   check_data(function, "weights", weights);
+  check_has_numbers(function, "weights", weights);
 }
 
 void check_weights(const char* function, const TensorView& weights) {

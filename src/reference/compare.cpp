@@ -60,7 +60,9 @@ Comparison compare(const TensorView& out, const Expected& expected, Tolerance to
     if (!std::ranges::equal(out.dims(), other.dims()))
       refuse("compare", name, " has shape ", to_string(other.dims()), " but out has shape ",
              to_string(out.dims()));
+    check_has_numbers("compare", name, other);
   }
+  check_has_numbers("compare", "out", out);
   const Tensor out_f64 = Tensor::copy_of(out, DType::f64), naive_f64 = Tensor::copy_of(expected.naive, DType::f64);
   const Tensor reference_f64 = Tensor::copy_of(expected.reference, DType::f64);
   const Tensor bound_f64 = Tensor::copy_of(bound_view, DType::f64);

@@ -399,11 +399,11 @@ TEST_F(AttentionStateErrors, OfChanges) {
   EXPECT_EQ(message({.dropout_p = 0.5}),
             "[AttentionState::add] causal was not given, but in the first call it was");
   EXPECT_EQ(message(random_tensor({2, 4, 7, 16}, 1), k_, k_),
-            "[AttentionState::add] seqlen_q is 7, but it was 8" + changed);
+            "[AttentionState::add] q has seqlen_q 7, but it had 8" + changed);
   EXPECT_EQ(message(q_, random_tensor({2, 1, 9, 16}, 1), random_tensor({2, 1, 9, 16}, 1)),
-            "[AttentionState::add] num_kv_heads is 1, but it was 2" + changed);
+            "[AttentionState::add] k has num_kv_heads 1, but it had 2" + changed);
   EXPECT_EQ(message(q_, k_, random_tensor({2, 2, 9, 8}, 1)),
-            "[AttentionState::add] head_dim_v is 8, but it was 16" + changed);
+            "[AttentionState::add] v has head_dim_v 8, but it had 16" + changed);
   EXPECT_EQ(message(q_, k_, random_tensor({2, 2, 9, 16}, 1, DType::bf16)),
             "[AttentionState::add] v is bf16, but it was f32" + changed);
   EXPECT_EQ(message(q_, random_tensor({2, 2, 9, 15}, 1), k_),

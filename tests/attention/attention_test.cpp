@@ -235,6 +235,9 @@ TEST(Attention, RefusesWhatDoesNotFitAndSaysWhy) {
       run(q, k, k, {.query_offset = 1, .query_offsets = lengths}),
       "[attention] query_offset and query_offsets were both given; only one may be: each says at which position "
       "row 0 is");
+  const Tensor far = Tensor::of<std::int64_t>({3, std::int64_t{1} << 61});
+  EXPECT_EQ(run(q, k, k, {.query_offsets = far}),
+            "[attention] query_offsets must be within 2^60 of 0, got 2305843009213693952");
   EXPECT_EQ(run(q, k, k, {.sinks = mask}), "[attention] sinks must have shape [4], but it has shape [3, 9]");
   Tensor lse = t({2, 4, 9});
   EXPECT_EQ(run(q, k, k, {.lse = lse}), "[attention] lse must have shape [2, 4, 8], but it has shape [2, 4, 9]");

@@ -203,6 +203,7 @@ void call_over_cache(Arguments& a) {
 }
 
 void call_from_state(Arguments& a) {
+  a.name("i4");  // Tensor::copy_of() does not read it
   KvCacheState state = filled_cache(a).state();
   for (auto& [name, tensor] : state.tensors)
     if (a.is_wrong(name)) {
@@ -302,7 +303,7 @@ std::vector<Caller> attention_callers() {
       {{"attention(q, cache, o)", "attention(q, cache)", "decode(q, cache, o)", "decode(q, cache)",
         "KvCache::options()"},
        call_over_cache},
-      {{"KvCache::from_state(state)"}, call_from_state},
+      {{"KvCache::from_state(state)"}, call_from_state, Throws::invalid_argument, {"copy"}},
       {{"edit_heads(layer, edits)"}, call_edit},
       {{"Rope::Rope(dim)"}, [](Arguments& a) { Rope(a.number("dim", 16), options_of_rope(a)).options(); }},
       {{"Rope::rotate(x, y, start, layout)"},

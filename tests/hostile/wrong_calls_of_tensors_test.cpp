@@ -251,7 +251,8 @@ std::vector<Caller> tensor_callers() {
       {{"Tensor::Tensor(dtype, shape)", "Tensor::uninitialized(dtype, shape)", "Tensor::shape(dim)",
         "Tensor::at(index)", "element_count(shape, bytes_per_element)"},
        call_tensor,
-       Throws::out_of_range},
+       Throws::out_of_range,
+       {"TensorView"}},
       {{"Tensor::of(values)", "Tensor::of(rows)"},
        [](Arguments& a) {
          Tensor::of<float>({1, 2, 3});

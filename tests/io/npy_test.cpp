@@ -137,6 +137,15 @@ TEST(Npy, AcceptsEveryWayToWriteTheHeader) {
               Tensor(DType::boolean, {3, 2}));
 }
 
+TEST(Npy, ShortensLongNames) {
+  try {
+    parse_npy({}, std::string(100'000, 'a'));
+    FAIL() << "no error";
+  } catch (const std::runtime_error& error) {
+    EXPECT_EQ(std::string(error.what()).find(": "), std::string("[parse_npy] ").size() + 65'536 + 3);  // and "..."
+  }
+}
+
 TEST(Npy, RefusesDamagedHeaders) {
   const std::string good = fixture_bytes("npy/f4.npy");
   ASSERT_EQ(refusal(kRead, as_bytes(good)), "");

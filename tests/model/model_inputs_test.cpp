@@ -9,6 +9,7 @@
 #include "saccade/image.h"
 #include "saccade/io.h"
 #include "saccade/log_mel.h"
+#include "support/refusal.h"
 #include "support/system.h"
 #include "support/tensors.h"
 
@@ -45,6 +46,8 @@ TEST(LogMel, RefusesWhatIsNoSound) {
   EXPECT_EQ(log_mel(enough, {.num_frames = 1}).shape(1), 1);
   EXPECT_THROW(log_mel(enough, {.num_bins = 0}), std::invalid_argument);
   EXPECT_THROW(log_mel(enough, {.num_frames = 0}), std::invalid_argument);
+  EXPECT_EQ(refusal([&] { log_mel(enough, {.num_threads = -1}); }),
+            "[log_mel] num_threads must be 0 or more, got -1");
   enough[7] = NAN;
   EXPECT_THROW(log_mel(enough), std::invalid_argument);
 }

@@ -1,4 +1,5 @@
 #include "saccade/head_scores.h"
+#include "support/refusal.h"
 
 #include <gmock/gmock.h>
 
@@ -86,6 +87,10 @@ TEST(HeadScores, RefuseWhatDoesNotFit) {
   EXPECT_THROW(previous_token_scores(Tensor(DType::f32, {1, 2, 5, 4})), std::invalid_argument);
   EXPECT_THROW(induction_scores(weights(), Tensor(DType::i64, {1, 4})), std::invalid_argument);
   EXPECT_THROW(induction_scores(weights(), Tensor(DType::f32, {1, 5})), std::invalid_argument);
+  EXPECT_EQ(refusal([] {
+              previous_token_scores(Tensor(DType::i4, {1, 1, 2, 2}));
+            }),
+            "[previous_token_scores] weights is i4, without scales: dequantize() it");
 }
 
 }  // namespace

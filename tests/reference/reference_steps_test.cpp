@@ -150,6 +150,24 @@ TEST_F(Refused, NumbersOutOfTheirRange) {
               ThrowsMessage<std::invalid_argument>("[reference::attention] precision is f16, not f64 or f32"));
 }
 
+TEST_F(Refused, OptionsWithoutNumbers) {
+  const auto nowhere = [](DType dtype, std::initializer_list<std::int64_t> shape) {
+    const std::vector<std::int64_t> strides(shape.size(), 1);
+    return TensorView(nullptr, dtype, std::span(shape.begin(), shape.end()), strides);
+  };
+  expect("kv_starts has shape [2] but no data (null pointer)", {.kv_starts = nowhere(DType::i64, {2})});
+  expect("mask has shape [3, 5] but no data (null pointer)", {.mask = nowhere(DType::boolean, {3, 5})});
+  expect("alibi_slopes has shape [4] but no data (null pointer)", {.alibi_slopes = nowhere(DType::f32, {4})});
+  expect("sinks has shape [4] but no data (null pointer)", {.sinks = nowhere(DType::f32, {4})});
+  const Tensor q(DType::i4, {2, 4, 3, 32});
+  expect("q is i4, without scales: dequantize() it", q, k_, v_);
+  EXPECT_THAT(
+      [&] {
+        reference::matmul(Tensor(DType::i4, {2, 2}), zeros({2, 2}));
+      },
+      ThrowsMessage<std::invalid_argument>("[reference::matmul] a is i4, without scales: dequantize() it"));
+}
+
 TEST_F(Refused, MasksThatDoNotBroadcast) {
   const auto refused = [this](const Tensor& mask) {
     expect("mask has shape " + to_string(mask.shape()) + ", which does not broadcast to [2, 4, 3, 5]",

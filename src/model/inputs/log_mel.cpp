@@ -79,6 +79,7 @@ Tensor log_mel(std::span<const float> samples, const LogMelOptions& options) {
   const std::int64_t bins = options.num_bins, frames = options.num_frames;
   if (bins < 1 || bins > 1024) refuse(kLogMel, "num_bins must be from 1 to 1024, got ", bins);
   if (frames < 1 || frames > 1'000'000) refuse(kLogMel, "num_frames must be from 1 to 1000000, got ", frames);
+  if (options.num_threads < 0) refuse(kLogMel, "num_threads must be 0 or more, got ", options.num_threads);
   if (std::ssize(samples) <= kWindow / 2)
     refuse(kLogMel, "at least ", kWindow / 2 + 1, " samples are needed, but there are ", samples.size());
   if (!std::ranges::all_of(samples, [](float sample) { return std::isfinite(sample); }))

@@ -109,21 +109,23 @@ std::unique_ptr<AttentionModule> wrapper(const StateDict& state, const Checkpoin
                                        .qkv_bias = state.contains("heads.0.W_query.bias")});
 }
 
-/// Widths of the inputs, and the rows of the key projection.
+/// Widths of the inputs, and the weight and the rows of the key projection.
 struct InputWidths {
+  const char* key_name;
   std::int64_t query, key, value, kv_rows;
 };
 
 InputWidths input_widths(const StateDict& state, std::int64_t d_out) {
   if (state.contains("in_proj_weight")) {
     const Matrix stacked = matrix(state, "in_proj_weight");
-    return {stacked.columns, stacked.columns, stacked.columns, (stacked.rows - d_out) / 2};
+    return {"in_proj_weight", stacked.columns, stacked.columns, stacked.columns, (stacked.rows - d_out) / 2};
   }
   const bool torch = state.contains("q_proj_weight");
   const Matrix query = matrix_with_rows(state, torch ? "q_proj_weight" : "W_query.weight", d_out);
-  const Matrix key = matrix(state, torch ? "k_proj_weight" : "W_key.weight");
+  const char* const key_name = torch ? "k_proj_weight" : "W_key.weight";
+  const Matrix key = matrix(state, key_name);
   const Matrix value = matrix_with_rows(state, torch ? "v_proj_weight" : "W_value.weight", key.rows);
-  return {query.columns, key.columns, value.columns, key.rows};
+  return {key_name, query.columns, key.columns, value.columns, key.rows};
 }
 
 std::unique_ptr<AttentionModule> multi_head_attention(const StateDict& state, const CheckpointOptions& options) {
@@ -139,7 +141,7 @@ std::unique_ptr<AttentionModule> multi_head_attention(const StateDict& state, co
   const std::int64_t head_dim = d_out / options.num_heads;
   const InputWidths widths = input_widths(state, d_out);
   if (widths.kv_rows < 1 || widths.kv_rows % head_dim != 0) {
-    refuse(kWhere, "the key projection's ", widths.kv_rows, " rows are no multiple of head_dim ", head_dim);
+    refuse(kWhere, widths.key_name, " has ", widths.kv_rows, " rows of keys, no multiple of head_dim ", head_dim);
   }
   return std::make_unique<MultiHeadAttention>(
       MultiHeadAttentionOptions{.d_in = widths.query,
