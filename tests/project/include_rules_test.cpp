@@ -34,12 +34,13 @@ bool matches(const std::string& text, const char* pattern) {
 }
 
 std::vector<Include> includes_of(const std::string& text) {
-  static const std::regex line(R"re(^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">])re",
-                               std::regex::ECMAScript | std::regex::multiline);
+  static const std::regex include(R"re(^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">])re");
   std::vector<Include> result;
-  for (std::sregex_iterator found(text.begin(), text.end(), line), end; found != end; ++found) {
-    result.push_back({.name = (*found)[2], .quoted = (*found)[1] == "\""});
-  }
+  std::istringstream lines(text);
+  std::smatch found;
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("include") != std::string::npos && std::regex_search(line, found, include))
+      result.push_back({.name = found[2], .quoted = found[1] == "\""});
   return result;
 }
 
