@@ -46,7 +46,7 @@ struct Comparison {
 
 /// Compares `out` with what is `expected`, element by element; `tolerance` says how far off an element may be. NaN
 /// and infinities must be where the reference has them. An element where the naive result overflows does not widen
-/// the tolerance of the others. Throws std::invalid_argument when the shapes differ.
+/// the tolerance of the others. Throws std::invalid_argument when the shapes differ, and for i4.
 Comparison compare(const TensorView& out, const Expected& expected, Tolerance tolerance = kForward);
 
 /// "element [1, 5] is 3 but the reference has 5: off by 2, 4 times what is allowed (naive code: 0.25); 2 of 6

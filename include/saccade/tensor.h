@@ -283,7 +283,7 @@ class Tensor {
 void copy(const TensorView& from, const MutableTensorView& to);
 
 /// One number of a view of any element type, as a double (64-bit integers may round). `index` has one entry
-/// per dimension. Throws std::out_of_range.
+/// per dimension. Throws std::out_of_range, and std::invalid_argument for i4, whose numbers need scales.
 double value_at(const TensorView& view, std::span<const std::int64_t> index);
 
 /// How to_string shows numbers. A view without numbers shows its brackets, at most as many as by default.

@@ -51,10 +51,11 @@ void check_options(const AttentionOptions& options) {
 }
 
 void check_same_operands(const AttentionParams& now, const AttentionParams& before) {
-  expect_length("q", "batch", now.batch, before.batch);
+  const char* const rows = now.cu_seqlens_q != nullptr ? "cu_seqlens_q" : "q";
+  expect_length(rows, "batch", now.batch, before.batch);
   expect_length("q", "num_heads", now.num_heads, before.num_heads);
   expect_length("k", "num_kv_heads", now.num_kv_heads, before.num_kv_heads);
-  expect_length("q", "seqlen_q", now.seqlen_q, before.seqlen_q);
+  expect_length(rows, "seqlen_q", now.seqlen_q, before.seqlen_q);
   expect_length("q", "head_dim", now.head_dim, before.head_dim);
   expect_length("v", "head_dim_v", now.head_dim_v, before.head_dim_v);
   expect_same("q", now.q.dtype, before.q.dtype);
@@ -212,8 +213,8 @@ class AttentionState::Rows {
       refuse(kAdd, "q has shape ", to_string(q.dims()), ", but it had ", to_string(q_.dims()),
              " in the first call");
     if (options.layout != layout_) refuse(kAdd, "layout is another one than in the first call");
-    check_same_operands(p, first_);
     expect_given("cu_seqlens_q", bool(options.cu_seqlens_q), is_packed_);
+    check_same_operands(p, first_);
     for (std::int64_t b = 0; b <= p.batch && is_packed_; ++b)
       if (p.cu_seqlens_q[b] != static_cast<std::int64_t>(value_at(cu_seqlens_q_, std::array{b})))
         refuse(kAdd, "cu_seqlens_q[", b, "] is ", p.cu_seqlens_q[b],

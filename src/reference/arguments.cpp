@@ -334,7 +334,7 @@ Arguments checked_arguments(const TensorView& q, const TensorView& k, const Tens
   for (const TensorView* view : {&q, &k, &v})
     for (const std::int64_t length : view->dims())
       if (length > kMaxLength) refuse_argument("no dimension of q, k and v may be longer than 2^40");
-  if (q.dtype == DType::i4) refuse_argument("q is i4, without scales: dequantize() it");
+  if (q.dtype == DType::i4 && q.size() > 0) refuse_argument("q is i4, without scales: dequantize() it");
   Arguments a{};
   a.is_packed = options.cu_seqlens_q || options.cu_seqlens_k;
   a.is_paged = static_cast<bool>(options.block_table);

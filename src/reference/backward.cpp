@@ -197,6 +197,11 @@ Arguments checked(const TensorView& q, const TensorView& k, const TensorView& v,
     refuse("dout has shape " + to_string(dout.dims()) + ", not that of o, " + to_string(wanted));
   if (dlse && dlse.size() * a.head_dim_v != dout.size())
     refuse("dlse has shape " + to_string(dlse.dims()) + ", not that of lse");
+  for (const auto& [name, view] : {std::pair<const char*, const TensorView&>("dout", dout), {"dlse", dlse}}) {
+    if (view.data == nullptr && view.size() > 0 && view.rank > 0)
+      refuse(std::string(name) + " has shape " + to_string(view.dims()) + " but no data (null pointer)");
+    if (view.dtype == DType::i4) refuse(std::string(name) + " is i4, without scales: dequantize() it");
+  }
   return a;
 }
 

@@ -60,8 +60,10 @@ Comparison compare(const TensorView& out, const Expected& expected, Tolerance to
     if (!std::ranges::equal(out.dims(), other.dims()))
       refuse("compare", name, " has shape ", to_string(other.dims()), " but out has shape ",
              to_string(out.dims()));
+    check_data("compare", name, other);
     check_has_numbers("compare", name, other);
   }
+  check_data("compare", "out", out);
   check_has_numbers("compare", "out", out);
   const Tensor out_f64 = Tensor::copy_of(out, DType::f64), naive_f64 = Tensor::copy_of(expected.naive, DType::f64);
   const Tensor reference_f64 = Tensor::copy_of(expected.reference, DType::f64);

@@ -20,11 +20,16 @@ constexpr double kHidden = -std::numeric_limits<double>::infinity();
   throw std::invalid_argument("[reference::" + std::string(function) + "] " + what);
 }
 
-void check_given(const TensorView& x, const char* function, const char* name) {
-  if (!x) refuse(function, std::string(name) + " must be given, but it is an empty view");
+void check_readable(const TensorView& x, const char* function, const char* name) {
   if (x.data == nullptr && x.size() > 0)
     refuse(function, std::string(name) + " has shape " + to_string(x.dims()) + " but no data (null pointer)");
-  if (x.dtype == DType::i4) refuse(function, std::string(name) + " is i4, without scales: dequantize() it");
+  if (x.dtype == DType::i4 && x.size() > 0)
+    refuse(function, std::string(name) + " is i4, without scales: dequantize() it");
+}
+
+void check_given(const TensorView& x, const char* function, const char* name) {
+  if (!x) refuse(function, std::string(name) + " must be given, but it is an empty view");
+  check_readable(x, function, name);
 }
 
 /// A copy in f64; throws unless it has the rank that `function` expects.
@@ -176,7 +181,8 @@ Tensor masked(const TensorView& scores, const TensorView& mask) {
   if (mask.dtype != DType::boolean) {
     refuse("masked", "mask has element type " + std::string(name_of(mask.dtype)) + ", not bool");
   }
-  check_given(scores, "masked", "scores");
+  check_readable(scores, "masked", "scores");
+  check_readable(mask, "masked", "mask");
   Tensor result = Tensor::copy_of(scores, DType::f64);
   const Tensor attend = Tensor::copy_of(broadcast(mask, scores.dims(), "reference::masked", "mask"), DType::f64);
   const std::span<double> numbers = result.values<double>();
@@ -192,7 +198,8 @@ Tensor dropout(const TensorView& weights, const TensorView& keep, double p) {
     refuse("dropout", "keep is " + std::string(name_of(keep.dtype)) + " " + to_string(keep.dims()) +
                           ", not bool " + to_string(weights.dims()));
   }
-  check_given(weights, "dropout", "weights");
+  check_readable(weights, "dropout", "weights");
+  check_readable(keep, "dropout", "keep");
   Tensor result = Tensor::copy_of(weights, DType::f64);
   const Tensor kept = Tensor::copy_of(keep, DType::f64);
   const std::span<double> numbers = result.values<double>();

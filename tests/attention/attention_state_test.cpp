@@ -345,8 +345,7 @@ TEST_P(AttentionStateOfEachIsa, OfNothingIsZero) {
   without_rows.finish(empty);
 }
 
-// ---- Errors
-// ------------------------------------------------------------------------------------------------------
+// ---- Errors --------------------------------------------------------------------------------------------------
 
 class AttentionStateErrors : public ::testing::Test {
  protected:
@@ -411,6 +410,28 @@ TEST_F(AttentionStateErrors, OfChanges) {
   // None of this has changed the state.
   state_.finish(o_);
   EXPECT_TRUE(same_bits(o_, attention(q_, k_, k_, {.causal = Causal::top_left, .dropout_p = 0.5})));
+}
+
+TEST(AttentionState, NamesTheDocumentsThatChange) {
+  const Tensor q = random_tensor({8, 4, 16}, 1), k = random_tensor({8, 2, 16}, 2);
+  const auto add = [&](AttentionState& state, std::initializer_list<std::int64_t> begins) {
+    const Tensor documents = Tensor::of<std::int64_t>(begins);
+    state.add(q, k, k, {.cu_seqlens_q = documents, .cu_seqlens_k = documents});
+  };
+  AttentionState state;
+  add(state, {0, 3, 8});
+  EXPECT_EQ(refusal([&] {
+              add(state, {0, 3, 5, 8});
+            }),
+            "[AttentionState::add] cu_seqlens_q has batch 3, but it had 2 in the first call");
+  EXPECT_EQ(refusal([&] {
+              add(state, {0, 2, 8});
+            }),
+            "[AttentionState::add] cu_seqlens_q has seqlen_q 6, but it had 5 in the first call");
+  EXPECT_EQ(refusal([&] {
+              add(state, {0, 5, 8});
+            }),
+            "[AttentionState::add] cu_seqlens_q[1] is 5, which is another one than in the first call");
 }
 
 TEST_F(AttentionStateErrors, OfTheInstructionSet) {

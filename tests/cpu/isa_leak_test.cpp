@@ -27,8 +27,7 @@ int level_of(const std::string& instruction) {
       R"(^(bf(dot|mmla|mlal|cvt)|[us]+(dot|mmla)\b|(ld|st)(add|clr|set|eor)(a|l|al)?[bh]?\s|swp|cas|crc32|sqrdml))");
   // Most instructions are told apart without a search, which takes much longer.
   const auto has = [&](const char* part) { return instruction.find(part) != std::string::npos; };
-  if (!has("%") && !instruction.starts_with('v'))  // of 64-bit Arm, or without registers
-    return std::regex_search(instruction, arm, std::regex_constants::match_continuous) ? 1 : 0;
+  if (std::regex_search(instruction, arm, std::regex_constants::match_continuous)) return 1;
   if (!has("mm") && !has("%k") && !instruction.starts_with('v')) return 0;
   if (std::regex_search(instruction, avx512)) return 2;
   return std::regex_search(instruction, avx) ? 1 : 0;
