@@ -102,7 +102,8 @@ TEST(TensorView, KnowsTypeShapeAndStridesOfAPointer) {
   EXPECT_EQ(view.strides[2], 1);
   EXPECT_EQ(view.size(), 36);
   EXPECT_EQ(view.as<double>(), numbers.data());
-  EXPECT_THAT([&] { view.as<float>(); }, ThrowsMessage<std::invalid_argument>(HasSubstr("elements of f64, not f32")));
+  EXPECT_THAT([&] { view.as<float>(); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("elements of f64, not f32")));
 }
 
 TEST(TensorView, SeesWhetherNumbersAreContiguous) {
