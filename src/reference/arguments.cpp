@@ -5,23 +5,22 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "core/check.h"
 #include "saccade/quantize.h"
 
 namespace saccade::reference {
 namespace {
 
+constexpr std::string_view kFunction = "reference::attention";
+
 [[noreturn]] void refuse_argument(const std::string& what) {
-  throw std::invalid_argument("[reference::attention] " + what);
+  throw std::invalid_argument("[" + std::string(kFunction) + "] " + what);
 }
 
 std::string text_of(DType dtype) { return std::string(name_of(dtype)); }
-
-void check_data(const TensorView& view, const char* name) {
-  if (view.data == nullptr && view.size() > 0)
-    refuse_argument(std::string(name) + " has shape " + to_string(view.dims()) + " but no data (null pointer)");
-}
 
 void check_same(const char* what, const char* name, std::int64_t length, const char* other_name,
                 std::int64_t other_length) {
@@ -99,7 +98,7 @@ std::vector<std::int64_t> integers_of(const TensorView& view, const char* name, 
     refuse_argument(std::string(name) + " has shape " + to_string(view.dims()) + ", not " + wanted + " = [" +
                     std::to_string(count) + "]");
   }
-  check_data(view, name);
+  check_data(kFunction, name, view);
   std::vector<std::int64_t> integers(static_cast<std::size_t>(count));
   copy(view, MutableTensorView(integers.data(), {count}));
   for (const std::int64_t integer : integers) {
@@ -149,7 +148,7 @@ void find_pages(const AttentionOptions& options, Arguments& a) {
                     std::to_string(a.batch));
   if (!options.kv_lengths) refuse_argument("block_table is given without kv_lengths");
   if (a.k.shape[2] == 0) refuse_argument("k has pages of no keys");
-  check_data(table, "block_table");
+  check_data(kFunction, "block_table", table);
   a.block_table.resize(static_cast<std::size_t>(table.size()));
   copy(table, MutableTensorView(a.block_table.data(), DType::i64, table.dims()));
   a.seqlen_k = table.shape[1] * a.k.shape[2];
@@ -219,7 +218,7 @@ TensorView checked_mask(const TensorView& mask, const Arguments& a) {
   if (mask.dtype != DType::boolean && mask.dtype != DType::f32 && mask.dtype != DType::f64) {
     refuse_argument("mask has element type " + text_of(mask.dtype) + ", not bool, f32 or f64");
   }
-  check_data(mask, "mask");
+  check_data(kFunction, "mask", mask);
   const std::array shape{a.batch, a.num_heads, a.seqlen_q, a.seqlen_k};
   return broadcast(mask, shape, "reference::attention", "mask");
 }
@@ -228,7 +227,7 @@ TensorView checked_block_mask(const AttentionOptions& options, const Arguments& 
   if (!options.block_mask) return {};
   if (options.block_mask.dtype != DType::boolean)
     refuse_argument("block_mask has element type " + text_of(options.block_mask.dtype) + ", not bool");
-  check_data(options.block_mask, "block_mask");
+  check_data(kFunction, "block_mask", options.block_mask);
   const auto blocks = [](std::int64_t seqlen, std::int64_t block) {
     return seqlen / block + (seqlen % block > 0);
   };
@@ -241,7 +240,7 @@ TensorView checked_head_numbers(const TensorView& view, const char* name, std::s
   if (!view) return {};
   if (view.dtype != DType::f32 && view.dtype != DType::f64)
     refuse_argument(std::string(name) + " has element type " + text_of(view.dtype) + ", not f32 or f64");
-  check_data(view, name);
+  check_data(kFunction, name, view);
   if (view.shape[view.rank - 1U] != shape.back()) {
     refuse_argument(std::string(name) + " has shape " + to_string(view.dims()) + " but q has " +
                     std::to_string(shape.back()) + " heads");
@@ -334,7 +333,7 @@ Arguments checked_arguments(const TensorView& q, const TensorView& k, const Tens
   for (const TensorView* view : {&q, &k, &v})
     for (const std::int64_t length : view->dims())
       if (length > kMaxLength) refuse_argument("no dimension of q, k and v may be longer than 2^40");
-  if (q.dtype == DType::i4 && q.size() > 0) refuse_argument("q is i4, without scales: dequantize() it");
+  check_has_numbers(kFunction, "q", q);
   Arguments a{};
   a.is_packed = options.cu_seqlens_q || options.cu_seqlens_k;
   a.is_paged = static_cast<bool>(options.block_table);

@@ -5,9 +5,11 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/axes.h"
+#include "core/check.h"
 #include "reference/arguments.h"
 #include "reference/row.h"
 #include "saccade/reference.h"
@@ -15,8 +17,10 @@
 namespace saccade::reference {
 namespace {
 
+constexpr std::string_view kFunction = "reference::attention_backward";
+
 [[noreturn]] void refuse(const std::string& what) {
-  throw std::invalid_argument("[reference::attention_backward] " + what);
+  throw std::invalid_argument("[" + std::string(kFunction) + "] " + what);
 }
 
 /// Sums in the arithmetic's type, with the axes of one of the caller's tensors.
@@ -198,9 +202,9 @@ Arguments checked(const TensorView& q, const TensorView& k, const TensorView& v,
   if (dlse && dlse.size() * a.head_dim_v != dout.size())
     refuse("dlse has shape " + to_string(dlse.dims()) + ", not that of lse");
   for (const auto& [name, view] : {std::pair<const char*, const TensorView&>("dout", dout), {"dlse", dlse}}) {
-    if (view.data == nullptr && view.size() > 0 && view.rank > 0)
-      refuse(std::string(name) + " has shape " + to_string(view.dims()) + " but no data (null pointer)");
-    if (view.dtype == DType::i4) refuse(std::string(name) + " is i4, without scales: dequantize() it");
+    if (!view) continue;
+    check_data(kFunction, name, view);
+    check_has_numbers(kFunction, name, view);
   }
   return a;
 }

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/check.h"
 #include "reference/arguments.h"
 
 namespace saccade::reference {
@@ -21,10 +22,9 @@ constexpr double kHidden = -std::numeric_limits<double>::infinity();
 }
 
 void check_readable(const TensorView& x, const char* function, const char* name) {
-  if (x.data == nullptr && x.size() > 0)
-    refuse(function, std::string(name) + " has shape " + to_string(x.dims()) + " but no data (null pointer)");
-  if (x.dtype == DType::i4 && x.size() > 0)
-    refuse(function, std::string(name) + " is i4, without scales: dequantize() it");
+  const std::string full_name = "reference::" + std::string(function);
+  check_data(full_name, name, x);
+  check_has_numbers(full_name, name, x);
 }
 
 void check_given(const TensorView& x, const char* function, const char* name) {

@@ -85,8 +85,8 @@ TEST_F(Amx, MakesRoomForScoresThatGrow) {
   // All for the first problem, which has two tiles; after it five shapes have three types, so each meets each
   // factor.
   for (std::size_t turn = 0; const std::string& shape : problems()) {
-    const bool is_first = turn == 0;
-    for (std::size_t i = 0; i < (is_first ? kFactors.size() : 1); ++i) {
+    const std::size_t count = turn == 0 ? kFactors.size() : 1;
+    for (std::size_t i = 0; i < count; ++i) {
       cases::AttentionCase c = cases::draw_case(cases::parse_problem(shape), 1);
       scale_keys(c, kFactors[(turn + i) % kFactors.size()]);
       expect_agreement(c);
